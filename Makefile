@@ -1,0 +1,55 @@
+# Everything a contributor runs. Each target sets up `.venv` first, and again only when pyproject.toml
+# or constraints.txt changed. Needs make, git and a Python 3.11 or later; no root.
+
+PYTHON ?= python3
+JOBS ?= auto
+N ?= 100000
+
+BIN := .venv/bin
+READY := .venv/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test check fuzz bench clean
+.DELETE_ON_ERROR:
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
+
+setup: $(READY) ## create .venv with the tested versions
+
+run: $(READY) ## validate the example playbook and draw it
+	$(BIN)/noetl validate examples/hello.yaml
+	$(BIN)/noetl graph --format text examples/hello.yaml
+
+test: check ## the checks, then every test (JOBS=n processes)
+	$(BIN)/python -m pytest -n $(JOBS)
+
+check: $(READY) ## lint, format, types, architecture and the repository's gates
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest tests/test_architecture.py tests/test_gates.py
+
+fuzz: $(READY) ## validate N mutated playbooks (N=100000)
+	$(BIN)/python -m tests.fuzz.validate --count $(N)
+
+bench: $(READY) ## run each script of benchmarks/
+	@set -e; for script in benchmarks/[!_]*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
+
+clean: ## remove .venv and everything generated
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis .noetl build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The build tools are installed first and the package without build isolation, so that one constraints file
+# holds for both: pip versions differ in whether `-c` reaches an isolated build.
+$(READY): pyproject.toml constraints.txt
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { \
+	  $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo "NoETL needs Python 3.11 or later, but '$(PYTHON)' is not ($$($(PYTHON) --version 2>&1))." \
+	      "Name one: make PYTHON=python3.12 ..." >&2; exit 1; }; \
+	  $(PYTHON) -m venv .venv; }
+	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo ".venv was made with $$($(BIN)/python --version 2>&1); NoETL needs 3.11 or later: make clean" >&2; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt hatchling editables
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e ".[dev]"
+	@touch $(READY)

@@ -1,0 +1,133 @@
+"""The protocols between the parts: control plane and worker, worker and tool, tool and stored results.
+
+Each has more than one implementation (in the same process, over HTTP, in memory for tests), and one
+suite of tests runs over all of them. Nothing here has behaviour of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeVar
+
+import msgspec
+
+from noetl.records.command import Command, PlaybookVersion
+from noetl.records.outcome import Outcome
+from noetl.records.report import Beat, BeatReply, Claim, Report, ReportReply
+from noetl.records.result_ref import ResultRef
+from noetl.records.tool import ToolDescription
+
+Shared = TypeVar("Shared")
+
+
+class ExecutionRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A playbook by path (and version, by default the latest), and the data it is to run on."""
+
+    path: str
+    version: int | None = None
+    payload: dict[str, Any] = {}
+    idempotency_key: str | None = None
+    """A second request with the same key is answered with the execution of the first."""
+    parent_execution_id: str | None = None
+
+
+class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
+    """One call of a tool: every template in it is rendered, every knob layered."""
+
+    kind: str
+    config: dict[str, Any]
+    args: Any
+    spec: dict[str, Any]
+    execution_id: str
+    step: str
+    task_label: str
+    task_run_id: str
+    attempt: int
+    action_id: str
+    """The same for all attempts of this call: what makes it idempotent where the other side allows it."""
+
+
+class ControlPlane(Protocol):
+    """Starts and steers executions, and hands out their work. The only writer of the queue."""
+
+    async def start(self, request: ExecutionRequest) -> str:
+        """The id of the execution that was started."""
+        ...
+
+    async def cancel(self, execution_id: str) -> None: ...
+
+    async def pause(self, execution_id: str) -> None: ...
+
+    async def resume(self, execution_id: str) -> None: ...
+
+    async def signal(self, execution_id: str, name: str, data: Any) -> None:  # noqa: ANN401 - plain data
+        """Delivers an event from outside; it is kept until something waits for it."""
+        ...
+
+    async def claim(self, claim: Claim) -> tuple[Command, ...]:
+        """Leases work to a worker; empty where there is none."""
+        ...
+
+    async def heartbeat(self, beat: Beat) -> BeatReply: ...
+
+    async def report(self, report: Report) -> ReportReply: ...
+
+    async def playbook_source(self, playbook: PlaybookVersion) -> bytes:
+        """The text of a playbook that a command names."""
+        ...
+
+    async def credential(self, command_id: str, epoch: int, name: str) -> Mapping[str, Any]:
+        """The fields of a credential; only under a lease, and only one that its command names."""
+        ...
+
+
+class ResultBodies(Protocol):
+    """Stores the bodies of large results and gives them back, checked against their checksum."""
+
+    async def put(
+        self, execution_id: str, body: bytes | AsyncIterator[bytes], *, media_type: str, store: object
+    ) -> ResultRef:
+        """Stores a body where `store` (the value of `spec.result.store`) says."""
+        ...
+
+    async def get(self, ref: ResultRef) -> bytes: ...
+
+    def stream(self, ref: ResultRef) -> AsyncIterator[bytes]:
+        """The body in pieces, for bodies that should not be in memory at once."""
+        ...
+
+
+class ToolContext(Protocol):
+    """What a running tool may use of the world around it."""
+
+    @property
+    def results(self) -> ResultBodies: ...
+
+    @property
+    def folder(self) -> Path:
+        """The execution's own folder; relative paths in a playbook lie under it."""
+        ...
+
+    async def credential(self, name: str) -> Mapping[str, Any]: ...
+
+    async def shared(self, key: str, make: Callable[[], Awaitable[Shared]]) -> Shared:
+        """A client or pool: made by the first call with this key, given to later ones, closed at the end."""
+        ...
+
+    def log(self, stream: Literal["stdout", "stderr"], text: str) -> None:
+        """Adds to the task's log; secrets are taken out on the way."""
+        ...
+
+
+class ToolKind(Protocol):
+    """A tool kind: a module (or an object) with its description and the function that runs it.
+
+    `run` gives an outcome for everything that can go wrong with the call itself; an exception that
+    leaves it is a bug of the tool, and is recorded as one.
+    """
+
+    @property
+    def DESCRIPTION(self) -> ToolDescription: ...  # noqa: N802 - a constant of the module
+
+    async def run(self, call: ToolCall, context: ToolContext) -> Outcome: ...

@@ -1,0 +1,18 @@
+"""The settings of a process as one frozen value, filled by `cli/` and passed down.
+
+Plain data: nothing here reads the environment or a file.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Settings(NamedTuple):
+    """What an operator can set; every field has its entry in `docs/reference/settings.md`."""
+
+    max_playbook_bytes: int = 1_048_576
+    max_playbook_depth: int = 64
+    max_playbook_nodes: int = 100_000
+    colour: bool | None = None
+    """None: colour on a terminal only."""

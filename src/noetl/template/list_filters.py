@@ -1,0 +1,279 @@
+"""Filters over lists and mappings that only the sandbox offers: sorting, grouping, mapping, selecting.
+
+They take the evaluation first, like those in `filters.py`, always give finished lists (never a
+generator), and pay for each item before touching it. Attributes are looked up by the template's own
+rules, so keys come before methods here too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from noetl.errors import TemplateValueError
+from noetl.template.budget import ITEM_BYTES
+from noetl.template.evaluation import Evaluation
+from noetl.template.filters import FILTERS, Filter, apply
+from noetl.template.lookup import Missing, dotted, kind_name
+from noetl.template.methods import Value
+from noetl.template.operators import add
+
+Getter = Callable[[Value], Value]
+
+
+class Group(NamedTuple):
+    """One group of `groupby`; it unpacks like a pair."""
+
+    grouper: Value
+    list: list[Value]
+
+
+def _charged(run: Evaluation, value: Value) -> Value:
+    """The items, paid for as if each were handled by the template itself, and compared in full."""
+    items = run.turns(value)
+    run.compared(list(items))
+    run.produce(ITEM_BYTES * len(items))
+    return items
+
+
+def _getter(run: Evaluation, attribute: Value, ignore_case: bool = False) -> Getter:
+    def get(item: Value) -> Value:
+        if attribute is not None:
+            item = _attribute(run, item, attribute)
+        item = run.plain(item)
+        return item.lower() if ignore_case and isinstance(item, str) else item
+
+    return get
+
+
+def _attribute(run: Evaluation, item: Value, attribute: Value) -> Value:
+    value = dotted(run, item, str(attribute))
+    if isinstance(value, Missing):
+        value.used()
+    return value
+
+
+def sort(
+    run: Evaluation,
+    value: Value,
+    reverse: Value = False,
+    case_sensitive: Value = False,
+    attribute: Value = None,
+) -> Value:
+    items = _charged(run, value)
+    if attribute is None or "," not in str(attribute):
+        return sorted(items, key=_getter(run, attribute, not case_sensitive), reverse=bool(reverse))
+    getters = [_getter(run, part.strip(), not case_sensitive) for part in str(attribute).split(",")]
+    return sorted(items, key=lambda item: [get(item) for get in getters], reverse=bool(reverse))
+
+
+def dictsort(
+    run: Evaluation, value: Value, case_sensitive: Value = False, by: Value = "key", reverse: Value = False
+) -> Value:
+    if not isinstance(value, dict) or by not in ("key", "value"):
+        raise TemplateValueError("`dictsort` takes a mapping, and `by` is 'key' or 'value'")
+    _charged(run, value)
+    run.compared(value)
+    get = _getter(run, None, not case_sensitive)
+    place = 0 if by == "key" else 1
+    return sorted(value.items(), key=lambda pair: get(pair[place]), reverse=bool(reverse))
+
+
+def unique(run: Evaluation, value: Value, case_sensitive: Value = False, attribute: Value = None) -> Value:
+    get = _getter(run, attribute, not case_sensitive)
+    seen = set()
+    found = []
+    for item in _charged(run, value):
+        key = get(item)
+        if key not in seen:
+            seen.add(key)
+            found.append(item)
+    return found
+
+
+def group_by(
+    run: Evaluation, value: Value, attribute: Value, default: Value = None, case_sensitive: Value = False
+) -> Value:
+    def get(item: Value) -> Value:
+        found = run.plain(dotted(run, item, str(attribute)))
+        if isinstance(found, Missing):
+            return found.used() if default is None else default
+        return found
+
+    folded = _folded(get, bool(case_sensitive))
+    groups: list[Group] = []
+    previous: Value = None
+    for item in sorted(_charged(run, value), key=folded):
+        key = folded(item)
+        if not groups or key != previous:
+            groups.append(Group(get(item), []))
+            previous = key
+        groups[-1].list.append(item)
+    return groups
+
+
+def _folded(get: Getter, case_sensitive: bool) -> Getter:
+    def fold(item: Value) -> Value:
+        found = get(item)
+        return found.lower() if not case_sensitive and isinstance(found, str) else found
+
+    return fold
+
+
+def minimum(run: Evaluation, value: Value, case_sensitive: Value = False, attribute: Value = None) -> Value:
+    items = _charged(run, value)
+    if not items:
+        return Missing("min", run.strict, "the smallest item of something empty is not defined")
+    return min(items, key=_getter(run, attribute, not case_sensitive))
+
+
+def maximum(run: Evaluation, value: Value, case_sensitive: Value = False, attribute: Value = None) -> Value:
+    items = _charged(run, value)
+    if not items:
+        return Missing("max", run.strict, "the largest item of something empty is not defined")
+    return max(items, key=_getter(run, attribute, not case_sensitive))
+
+
+def total(run: Evaluation, value: Value, attribute: Value = None, start: Value = 0) -> Value:
+    get = _getter(run, attribute)
+    for item in run.turns(value):
+        start = add(run, start, get(item))
+    return start
+
+
+def reverse(run: Evaluation, value: Value) -> Value:
+    items = run.items(value)
+    run.produce(ITEM_BYTES * len(items))
+    return items[::-1] if isinstance(items, str) else list(reversed(items))
+
+
+def pairs(run: Evaluation, value: Value) -> Value:
+    if not isinstance(value, dict):
+        raise TemplateValueError(f"`items` takes a mapping, not a {kind_name(value)}")
+    run.produce(4 * ITEM_BYTES * len(value))
+    return list(value.items())
+
+
+def batch(run: Evaluation, value: Value, linecount: Value, fill_with: Value = None) -> Value:
+    items = list(run.turns(value))
+    size = _count(linecount)
+    rows = [items[start : start + size] for start in range(0, len(items), size)]
+    if rows and fill_with is not None:
+        run.produce(ITEM_BYTES * (size - len(rows[-1])))
+        rows[-1] += [fill_with] * (size - len(rows[-1]))
+    return rows
+
+
+def cut(run: Evaluation, value: Value, slices: Value, fill_with: Value = None) -> Value:
+    """The filter `slice`: that many lists, the longer ones first."""
+    items = list(run.turns(value))
+    number = _count(slices)
+    run.produce(8 * ITEM_BYTES * number)
+    each, longer = divmod(len(items), number)
+    columns = []
+    start = 0
+    for index in range(number):
+        stop = start + each + (1 if index < longer else 0)
+        column = items[start:stop]
+        if fill_with is not None and index >= longer:
+            column.append(fill_with)
+        columns.append(column)
+        start = stop
+    return columns
+
+
+def _count(value: Value) -> int:
+    if not isinstance(value, int) or value < 1:
+        raise TemplateValueError("a number of items must be 1 or more")
+    return value
+
+
+def mapped(run: Evaluation, value: Value, *args: Value, **kwargs: Value) -> Value:
+    if not args and "attribute" in kwargs:
+        attribute = kwargs.pop("attribute")
+        default = kwargs.pop("default", None)
+        if kwargs:
+            raise TemplateValueError("`map` takes `attribute` and `default`, or the name of a filter")
+
+        def convert(item: Value) -> Value:
+            found = dotted(run, item, str(attribute))
+            if isinstance(found, Missing):
+                return found.used() if default is None else default
+            return found
+
+    else:
+        name, *rest = args or ("",)
+        function = ALL_FILTERS.get(name)
+        if function is None:
+            raise TemplateValueError(f"`map` does not know a filter named {str(name)[:40]!r}")
+
+        def convert(item: Value) -> Value:
+            return apply(run, function, item, tuple(rest), kwargs)
+
+    items = run.turns(value)
+    run.produce(ITEM_BYTES * len(items))
+    return [convert(item) for item in items]
+
+
+def _chosen(
+    run: Evaluation, value: Value, args: tuple[Value, ...], wanted: bool, by_attribute: bool
+) -> Value:
+    attribute: Value = None
+    if by_attribute:
+        if not args:
+            raise TemplateValueError("`selectattr` and `rejectattr` need the name of an attribute")
+        attribute, *args = args  # type: ignore[assignment]
+    name, *rest = args or ("",)
+    test = ALL_TESTS.get(name) if args else None
+    if args and test is None:
+        raise TemplateValueError(f"there is no test named {str(name)[:40]!r}")
+    items = run.turns(value)
+    run.produce(ITEM_BYTES * len(items))
+    found = []
+    for item in items:
+        subject = item if attribute is None else dotted(run, item, str(attribute))
+        passed = bool(subject) if test is None else test(run, subject, *rest)
+        # What is missing passes neither a test nor its opposite.
+        if not isinstance(passed, Missing) and bool(passed) is wanted:
+            found.append(item)
+    return found
+
+
+def select(run: Evaluation, value: Value, *args: Value) -> Value:
+    return _chosen(run, value, args, True, False)
+
+
+def reject(run: Evaluation, value: Value, *args: Value) -> Value:
+    return _chosen(run, value, args, False, False)
+
+
+def select_by(run: Evaluation, value: Value, *args: Value) -> Value:
+    return _chosen(run, value, args, True, True)
+
+
+def reject_by(run: Evaluation, value: Value, *args: Value) -> Value:
+    return _chosen(run, value, args, False, True)
+
+
+LIST_FILTERS: Final[dict[str, Filter]] = {
+    "batch": batch,
+    "dictsort": dictsort,
+    "groupby": group_by,
+    "items": pairs,
+    "map": mapped,
+    "max": maximum,
+    "min": minimum,
+    "reject": reject,
+    "rejectattr": reject_by,
+    "reverse": reverse,
+    "select": select,
+    "selectattr": select_by,
+    "slice": cut,
+    "sort": sort,
+    "sum": total,
+    "unique": unique,
+}
+
+# What `map` and `select` may name; the sandbox adds its other filters and its tests.
+ALL_FILTERS: Final[dict[str, Filter]] = {**FILTERS, **LIST_FILTERS}
+ALL_TESTS: Final[dict[str, Filter]] = {}

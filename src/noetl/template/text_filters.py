@@ -1,0 +1,289 @@
+"""Filters over text and numbers that only the sandbox offers, and its tests.
+
+They take the evaluation first, like those in `filters.py`, and pay for what they make before making it.
+There is no filter that takes a regular expression, and none that marks text as HTML.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import textwrap
+import urllib.parse
+from collections.abc import Callable
+from typing import Final
+
+from jinja2 import filters as jinja_filters
+from jinja2 import tests as jinja_tests
+from markupsafe import escape as html_escape
+
+from noetl.errors import TemplateValueError
+from noetl.template import list_filters
+from noetl.template.evaluation import Evaluation
+from noetl.template.filters import Filter
+from noetl.template.lookup import Missing, kind_name
+from noetl.template.methods import Value
+from noetl.template.methods import replace as replace_text
+from noetl.template.operators import COMPARISONS, percent_format
+
+_MAX_WIDTH: Final = 1 << 24
+
+
+def _number(value: Value, what: str) -> int:
+    if not isinstance(value, int):
+        raise TemplateValueError(f"{what} must be a whole number, not a {kind_name(value)}")
+    return min(value, _MAX_WIDTH)
+
+
+def absolute(run: Evaluation, value: Value) -> Value:
+    return abs(value)
+
+
+def capitalize(run: Evaluation, value: Value) -> str:
+    return run.text(value).capitalize()
+
+
+def center(run: Evaluation, value: Value, width: Value = 80) -> str:
+    wanted = _number(width, "the width")
+    run.produce(max(wanted, 0))
+    return run.text(value).center(wanted)
+
+
+def escape(run: Evaluation, value: Value) -> str:
+    text = run.text(value)
+    run.produce(5 * len(text))
+    return str(html_escape(text))
+
+
+def safe(run: Evaluation, value: Value) -> str:
+    return run.text(value)
+
+
+def file_size(run: Evaluation, value: Value, binary: Value = False) -> str:
+    return jinja_filters.do_filesizeformat(value, bool(binary))
+
+
+def formatted(run: Evaluation, value: Value, *args: Value, **kwargs: Value) -> str:
+    if args and kwargs:
+        raise TemplateValueError("`format` takes positional or named values, not both")
+    return percent_format(run, run.text(value), kwargs or args)
+
+
+def indent(
+    run: Evaluation, value: Value, width: Value = 4, first: Value = False, blank: Value = False
+) -> str:
+    text = run.text(value)
+    prefix = width if isinstance(width, str) else None
+    size = len(prefix) if prefix is not None else max(_number(width, "the width"), 0)
+    run.produce(len(text) + (text.count("\n") + 1) * size)
+    prefix = prefix if prefix is not None else " " * size
+    lines = text.split("\n")
+    indented = [
+        prefix + line if (line or blank) and (number or first) else line for number, line in enumerate(lines)
+    ]
+    return "\n".join(indented)
+
+
+def replaced(run: Evaluation, value: Value, old: Value, new: Value, count: Value = None) -> str:
+    limit = -1 if count is None else _number(count, "the count")
+    return replace_text(run, run.text(value), run.text(old), run.text(new), limit)
+
+
+def rounded(run: Evaluation, value: Value, precision: Value = 0, method: Value = "common") -> float:
+    digits = _number(precision, "the precision")
+    if not -400 < digits < 400:
+        raise TemplateValueError("the precision must be between -400 and 400")
+    return jinja_filters.do_round(value, digits, method)
+
+
+def title(run: Evaluation, value: Value) -> str:
+    text = run.text(value)
+    run.produce(4 * len(text))
+    return jinja_filters.do_title(text)
+
+
+def truncate(
+    run: Evaluation,
+    value: Value,
+    length: Value = 255,
+    killwords: Value = False,
+    end: Value = "...",
+    leeway: Value = 5,
+) -> str:
+    text = run.text(value)
+    ending = run.text(end)
+    limit = _number(length, "the length")
+    if limit < len(ending) or _number(leeway, "the leeway") < 0:
+        raise TemplateValueError("the length must leave room for the end, and the leeway is 0 or more")
+    if len(text) <= limit + leeway:
+        return text
+    kept = text[: limit - len(ending)]
+    return (kept if killwords else kept.rsplit(" ", 1)[0]) + ending
+
+
+def word_count(run: Evaluation, value: Value) -> int:
+    text = run.text(value)
+    run.produce(8 * len(text))
+    return len(text.split())
+
+
+def word_wrap(
+    run: Evaluation,
+    value: Value,
+    width: Value = 79,
+    break_long_words: Value = True,
+    wrapstring: Value = None,
+    break_on_hyphens: Value = True,
+) -> str:
+    text = run.text(value)
+    joint = "\n" if wrapstring is None else run.text(wrapstring)
+    # Each character may become a line of its own; cutting words costs far more than copying text.
+    run.spend(len(text))
+    run.produce(len(text) * (1 + len(joint)))
+    wrapped = [
+        joint.join(
+            textwrap.wrap(
+                line,
+                width=_number(width, "the width"),
+                expand_tabs=False,
+                replace_whitespace=False,
+                break_long_words=bool(break_long_words),
+                break_on_hyphens=bool(break_on_hyphens),
+            )
+        )
+        for line in text.splitlines()
+    ]
+    return joint.join(wrapped)
+
+
+def url_encode(run: Evaluation, value: Value) -> str:
+    if isinstance(value, (dict, list, tuple)):
+        pairs = list(value.items()) if isinstance(value, dict) else run.items(value)
+        run.spend(len(pairs))
+        return "&".join(f"{_quoted(run, key, '')}={_quoted(run, item, '')}" for key, item in pairs)
+    return _quoted(run, value, "/")
+
+
+def _quoted(run: Evaluation, value: Value, safe_characters: str) -> str:
+    text = run.text(value)
+    run.produce(12 * len(text))
+    if safe_characters:
+        return urllib.parse.quote(text, safe=safe_characters)
+    return urllib.parse.quote_plus(text, safe="")
+
+
+def from_json(run: Evaluation, value: Value) -> Value:
+    text = run.text(value)
+    # A value takes several times the room of its text, and each bracket is an object.
+    run.produce(4 * len(text))
+    try:
+        return json.loads(text)
+    except ValueError:
+        # Python's own message is left out, since it may show a part of the text.
+        raise TemplateValueError("`from_json` got text that is not JSON") from None
+
+
+def encode_base64(run: Evaluation, value: Value) -> str:
+    text = run.text(value)
+    run.produce(6 * len(text))
+    return base64.b64encode(text.encode()).decode("ascii")
+
+
+def decode_base64(run: Evaluation, value: Value) -> str:
+    text = run.text(value)
+    run.produce(len(text))
+    try:
+        return base64.b64decode(text, validate=True).decode()
+    except (binascii.Error, ValueError):
+        raise TemplateValueError("`b64decode` got text that is not base64 of UTF-8 text") from None
+
+
+def _sql_filter(name: str) -> Filter:
+    def refuse(run: Evaluation, value: Value, *args: Value, **kwargs: Value) -> Value:
+        raise TemplateValueError(f"the filter `{name}` belongs to the text of a SQL tool")
+
+    return refuse
+
+
+TEXT_FILTERS: Final[dict[str, Filter]] = {
+    "abs": absolute,
+    "b64decode": decode_base64,
+    "b64encode": encode_base64,
+    "capitalize": capitalize,
+    "center": center,
+    "e": escape,
+    "escape": escape,
+    "filesizeformat": file_size,
+    "forceescape": escape,
+    "format": formatted,
+    "from_json": from_json,
+    "indent": indent,
+    "replace": replaced,
+    "round": rounded,
+    "safe": safe,
+    "title": title,
+    "truncate": truncate,
+    "urlencode": url_encode,
+    "wordcount": word_count,
+    "wordwrap": word_wrap,
+    **{name: _sql_filter(name) for name in ("in_list", "identifier", "sql")},
+}
+
+
+def _plain_test(name: str) -> Filter:
+    function: Callable[..., object] = jinja_tests.TESTS[name]  # type: ignore[assignment]
+
+    def test(run: Evaluation, value: Value, *args: Value) -> Value:
+        for operand in (value, *args):
+            if isinstance(operand, Missing):
+                return operand.used()
+        return function(run.plain(value), *[run.plain(arg) for arg in args])
+
+    return test
+
+
+def _comparison_test(symbol: str) -> Filter:
+    function = COMPARISONS[symbol]
+
+    def test(run: Evaluation, value: Value, other: Value) -> Value:
+        for operand in (value, other):
+            if isinstance(operand, Missing):
+                return operand.used()
+        return function(run, value, other)
+
+    return test
+
+
+def _defined(run: Evaluation, value: Value) -> bool:
+    return not isinstance(value, Missing)
+
+
+def _undefined(run: Evaluation, value: Value) -> bool:
+    return isinstance(value, Missing)
+
+
+_PLAIN_TESTS: Final = [
+    "boolean", "divisibleby", "even", "false", "float", "integer", "iterable", "lower",
+    "mapping", "none", "number", "odd", "sequence", "string", "true", "upper",
+]  # fmt: skip
+
+_COMPARISON_TESTS: Final = {
+    "==": ("==", "eq", "equalto", "sameas"),
+    "!=": ("!=", "ne"),
+    ">": (">", "gt", "greaterthan"),
+    ">=": (">=", "ge"),
+    "<": ("<", "lt", "lessthan"),
+    "<=": ("<=", "le"),
+    "in": ("in",),
+}
+
+TESTS: Final[dict[str, Filter]] = {
+    **{name: _plain_test(name) for name in _PLAIN_TESTS},
+    **{name: _comparison_test(symbol) for symbol, names in _COMPARISON_TESTS.items() for name in names},
+    "defined": _defined,
+    "undefined": _undefined,
+}
+
+list_filters.ALL_FILTERS.update(TEXT_FILTERS)
+list_filters.ALL_TESTS.update(TESTS)

@@ -1,0 +1,36 @@
+"""`duckdb`: SQL on DuckDB, in the worker."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from noetl.records.tool import ToolDescription
+from noetl.tools.sql import SQL_FIELDS, SQL_ONE_OF, SQL_SYNONYMS, SqlConfig
+
+
+class DuckdbConfig(SqlConfig, frozen=True, kw_only=True):
+    database: Annotated[
+        str | None,
+        Meta(description="The database file, under the execution's folder; by default one in memory."),
+    ] = None
+    dsn: Annotated[str | None, Meta(description="The same as `database`.")] = None
+    read_only: Annotated[bool, Meta(description="Whether the file is opened without the right to write.")] = (
+        False
+    )
+    extensions: Annotated[
+        list[str] | None, Meta(description="Extensions to load; the operator decides which may be used.")
+    ] = None
+
+
+DESCRIPTION = ToolDescription(
+    kind="duckdb",
+    summary="Runs SQL on DuckDB; the result is the list of rows of the last statement.",
+    config=DuckdbConfig,
+    one_of=SQL_ONE_OF,
+    synonyms={**SQL_SYNONYMS, "dsn": "database"},
+    outcome_group="duckdb",
+    outcome_fields=("error_type",),
+    sql_fields=SQL_FIELDS,
+)

@@ -1,0 +1,31 @@
+"""`postgres`: SQL on PostgreSQL."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from noetl.records.tool import ToolDescription
+from noetl.tools.sql import SQL_FIELDS, SQL_ONE_OF, SQL_SYNONYMS, SqlConfig
+
+
+class PostgresConfig(SqlConfig, frozen=True, kw_only=True):
+    dsn: Annotated[
+        str | None, Meta(description="The connection as one text, where `auth` does not give it.")
+    ] = None
+    database: Annotated[
+        str | None, Meta(description="The database, where it is another than the credential's.")
+    ] = None
+
+
+DESCRIPTION = ToolDescription(
+    kind="postgres",
+    summary="Runs SQL on PostgreSQL; the result is the list of rows of the last statement.",
+    config=PostgresConfig,
+    one_of=SQL_ONE_OF,
+    synonyms=SQL_SYNONYMS,
+    outcome_group="pg",
+    outcome_fields=("code", "sqlstate"),
+    sql_fields=SQL_FIELDS,
+)

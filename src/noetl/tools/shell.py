@@ -1,0 +1,38 @@
+"""`shell`: commands of the system's shell."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from noetl.records.tool import ToolDescription
+from noetl.tools.auth import Auth
+
+
+class ShellConfig(msgspec.Struct, frozen=True, kw_only=True):
+    cmds: Annotated[
+        str | list[str] | None,
+        Meta(description="The commands; a list runs in order and stops at the first that fails."),
+    ] = None
+    command: Annotated[str | list[str] | None, Meta(description="The same as `cmds`.")] = None
+    env: Annotated[dict[str, Any] | None, Meta(description="Environment variables by name.")] = None
+    cwd: Annotated[
+        str | None, Meta(description="The folder to run in; the execution's own folder by default.")
+    ] = None
+    stdin: Annotated[str | None, Meta(description="Text for the standard input.")] = None
+    auth: Auth = None
+
+
+DESCRIPTION = ToolDescription(
+    kind="shell",
+    summary="Runs shell commands; an exit code other than 0 is an error.",
+    config=ShellConfig,
+    one_of=(("cmds", "command"),),
+    synonyms={"command": "cmds"},
+    outcome_group="shell",
+    outcome_fields=("exit_code",),
+    default_spec={"isolation": "process"},
+    code_fields=("cmds", "command"),
+)
