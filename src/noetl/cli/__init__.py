@@ -1,0 +1,129 @@
+"""The command line: finds the verb and gives it the rest.
+
+Starting must be cheap, so this module imports almost nothing, and each verb is a module of its own that is
+imported only when it is called (measured by `benchmarks/startup.py`). Exit codes: 0 done or valid, 1 invalid,
+2 usage error or unreadable file, 130 interrupted, 141 the reader of our output went away.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+VERBS: Final = {
+    "run": "run a playbook",
+    "validate": "check playbooks and say what is wrong, with line and column",
+    "explain": "say in plain words what a playbook will do",
+    "graph": "draw a playbook as text, Mermaid, DOT or SVG",
+    "new": "write a commented starter playbook",
+    "migrate": "rewrite an older playbook in the canonical form",
+    "schema": "print the JSON Schema of the language, for editors",
+}
+"""Each verb is the module of that name in this package, with `run(arguments, settings)`."""
+
+GROUPS: Final = (
+    ("Write playbooks", ("new", "validate", "explain", "graph")),
+    ("Run playbooks", ("run",)),
+    ("Tools and older playbooks", ("schema", "migrate")),
+)
+
+EXIT_USAGE: Final = 2
+EXIT_INTERRUPTED: Final = 130
+EXIT_BROKEN_PIPE: Final = 141
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Carries out one command line and gives its exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a character gets its escape; output is never lost to an encoding.
+        if reconfigure := getattr(stream, "reconfigure", None):
+            reconfigure(errors="backslashreplace")
+    try:
+        code = _dispatch(arguments)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        _abandon_stdout()
+        return EXIT_BROKEN_PIPE
+    return code
+
+
+def _dispatch(arguments: list[str]) -> int:
+    verb = arguments[0] if arguments else "--help"
+    if verb in ("-h", "--help", "help"):
+        print(help_text(), end="")
+        return 0 if arguments else EXIT_USAGE
+    if verb in ("-V", "--version"):
+        # Only these two verbs need it.
+        from noetl import __version__  # noqa: PLC0415
+
+        print(f"noetl {__version__}")
+        return 0
+    if verb not in VERBS:
+        return _unknown(verb)
+    # The measured saving: `noetl --help` starts without argparse, msgspec, yaml or the language.
+    from importlib import import_module  # noqa: PLC0415
+
+    from noetl.cli.environment import settings_from_environment  # noqa: PLC0415
+    from noetl.errors import UsageError  # noqa: PLC0415
+
+    try:
+        settings = settings_from_environment()
+        code = import_module(f"noetl.cli.{verb}").run(arguments[1:], settings)
+    except UsageError as error:
+        print(f"noetl {verb}: {error.message}", file=sys.stderr)
+        return EXIT_USAGE
+    except SystemExit as leaving:  # argparse leaves this way after it has printed a verb's help
+        return leaving.code if isinstance(leaving.code, int) else EXIT_USAGE
+    assert isinstance(code, int)
+    return code
+
+
+def help_text() -> str:
+    lines = [
+        "usage: noetl VERB [options]",
+        "",
+        "NoETL runs playbooks: workflows in YAML whose every decision is an event in one log.",
+    ]
+    for title, verbs in GROUPS:
+        lines += ["", f"{title}:", *(f"  {verb:<10} {VERBS[verb]}" for verb in verbs)]
+    lines += [
+        "",
+        "Example:",
+        "  noetl new my_report && noetl validate my_report.yaml && noetl explain my_report.yaml",
+        "",
+        "`noetl VERB --help` lists a verb's options; `noetl --version` prints the version.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _unknown(verb: str) -> int:
+    # Only a mistyped verb needs it.
+    from noetl.playbook.diagnostics import nearest  # noqa: PLC0415
+
+    what = "option" if verb.startswith("-") else "verb"
+    print(f"noetl: unknown {what} `{verb}`", file=sys.stderr)
+    meant = nearest(verb, VERBS) if what == "verb" else nearest(verb, ("--help", "--version"))
+    hint = f"did you mean `{meant}`?" if meant else f"one of {', '.join(VERBS)}"
+    print(f"hint: {hint}", file=sys.stderr)
+    return EXIT_USAGE
+
+
+def _abandon_stdout() -> None:
+    """Sends what is still buffered nowhere, so that the interpreter's last flush does not complain."""
+    # Only after the reader went away.
+    import os  # noqa: PLC0415
+
+    try:
+        descriptor = sys.stdout.fileno()
+    except (OSError, ValueError):  # a stream without a file
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)

@@ -51,15 +51,18 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
         # Two letters are one slip away from half the alphabet: all of them must come back.
         if len(typed) < 3 and not set(typed) <= set(meant):
             continue
-        distance = _edit_distance(typed, meant)
+        distance = _edit_distance(typed, meant, best_rank[0])
         rank = (distance, meant[:1] != typed[0])
         if distance < max(len(typed), 2) and rank < best_rank:
             best, best_rank = candidate, rank
     return best
 
 
-def _edit_distance(left: str, right: str) -> int:
-    """Insertions, deletions, replacements and swaps of neighbours that turn `left` into `right`."""
+def _edit_distance(left: str, right: str, most: int) -> int:
+    """Insertions, deletions, replacements and swaps of neighbours that turn `left` into `right`.
+
+    More than `most` of them are not counted to the end.
+    """
     before_last: list[int] = []
     last = list(range(len(right) + 1))
     for row, letter in enumerate(left, 1):
@@ -69,5 +72,8 @@ def _edit_distance(left: str, right: str) -> int:
             if row > 1 and column > 1 and letter == right[column - 2] and left[row - 2] == other:
                 cost = min(cost, before_last[column - 2] + 1)
             current.append(cost)
+        # A swap reaches back two rows, so two in succession beyond the bound settle it.
+        if min(current) > most and min(last) > most:
+            return most + 1
         before_last, last = last, current
     return last[-1]

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
+from itertools import islice
+from typing import TypeVar
 
-from noetl.playbook.diagnostics import nearest
 from noetl.playbook.durations import parse_duration
 from noetl.playbook.findings import Findings, Place
 from noetl.playbook.model import Count, Duration, Guard, Value
@@ -26,6 +27,11 @@ REPLACED = {
 }
 """Words of other languages that are refused wherever they are not data, with what to write."""
 
+Word = TypeVar("Word", bound=str)
+
+MOST_WORDS = 24
+"""Words listed in a hint."""
+
 NOUNS = {Scalar: "a single value", Mapping: "a mapping", Sequence: "a list"}
 
 
@@ -34,7 +40,8 @@ def is_templated(text: str) -> bool:
 
 
 def quoted(words: Collection[str]) -> str:
-    return ", ".join(f"`{word}`" for word in words)
+    shown = ", ".join(f"`{word}`" for word in islice(words, MOST_WORDS))
+    return shown if len(words) <= MOST_WORDS else f"{shown}, …"
 
 
 class Fields:
@@ -42,13 +49,21 @@ class Fields:
 
     __slots__ = ("entries", "findings", "node", "what")
 
-    def __init__(self, findings: Findings, node: Mapping, what: str, known: Collection[str]) -> None:
+    def __init__(
+        self,
+        findings: Findings,
+        node: Mapping,
+        what: str,
+        known: Collection[str],
+        reported: Collection[str] = (),
+    ) -> None:
+        """`reported` are keys that are wrong here but have been reported in words of their own."""
         self.findings = findings
         self.node = node
         self.entries = node.entries
         self.what = what
         for name in self.entries:
-            if name not in known:
+            if name not in known and name not in reported:
                 self.unknown(name, known)
 
     def unknown(self, name: str, known: Collection[str], code: str = "key.unknown") -> None:
@@ -56,7 +71,7 @@ class Fields:
         if name in REPLACED:
             self.findings.report("key.replaced", key, f"`{name}` is not a key of the language", REPLACED[name])
             return
-        meant = nearest(name, known)
+        meant = self.findings.guess(name, known)
         hint = f"did you mean `{meant}`?" if meant else f"known keys: {quoted(sorted(known))}"
         self.findings.report(code, key, f"unknown key `{name}` in {self.what}", hint)
 
@@ -97,13 +112,15 @@ class Fields:
         node = self.raw(name)
         if node is None or isinstance(node, Mapping):
             return node
-        return self.wrong_type(name, "a mapping")
+        self.wrong_type(name, "a mapping")
+        return None
 
     def sequence(self, name: str) -> Sequence | None:
         node = self.raw(name)
         if node is None or isinstance(node, Sequence):
             return node
-        return self.wrong_type(name, "a list")
+        self.wrong_type(name, "a list")
+        return None
 
     def text(self, name: str) -> str | None:
         """A text that is not a template."""
@@ -111,7 +128,8 @@ class Fields:
         if node is None:
             return None
         if not isinstance(node, Scalar) or not isinstance(node.value, str):
-            return self.wrong_type(name, "a text")
+            self.wrong_type(name, "a text")
+            return None
         if is_templated(node.value):
             self.findings.report(
                 "value.template",
@@ -130,14 +148,16 @@ class Fields:
             return None
         return found
 
-    def choice(self, name: str, options: Collection[str]) -> str | None:
+    def choice(self, name: str, options: Collection[Word]) -> Word | None:
+        """One of the words in `options`."""
         node = self.raw(name)
         if node is None:
             return None
         found = node.value if isinstance(node, Scalar) else None
-        if isinstance(found, str) and found in options:
-            return found
-        meant = nearest(found, options) if isinstance(found, str) else None
+        for word in options:
+            if word == found:
+                return word
+        meant = self.findings.guess(found, options) if isinstance(found, str) else None
         shown = f"`{found}`" if isinstance(node, Scalar) else NOUNS[type(node)]
         self.findings.report(
             "value.choice",
@@ -153,7 +173,8 @@ class Fields:
             return None
         if isinstance(node, Scalar) and isinstance(node.value, bool):
             return node.value
-        return self.wrong_type(name, "true or false")
+        self.wrong_type(name, "true or false")
+        return None
 
     def number(self, name: str) -> float | None:
         node = self.raw(name)
@@ -161,7 +182,8 @@ class Fields:
             return None
         if isinstance(node, Scalar) and type(node.value) in (int, float) and math.isfinite(node.value):  # type: ignore[arg-type]
             return node.value  # type: ignore[return-value]
-        return self.wrong_type(name, "a number")
+        self.wrong_type(name, "a number")
+        return None
 
     def count(self, name: str, least: int = 1) -> Count | None:
         """A whole number of at least `least`, or a template that will give one."""
@@ -174,7 +196,8 @@ class Fields:
                 return found
             if isinstance(found, str) and is_templated(found):
                 return Template(found, node)
-        return self.wrong_type(name, f"a whole number of at least {least}")
+        self.wrong_type(name, f"a whole number of at least {least}")
+        return None
 
     def duration(self, name: str) -> Duration | None:
         node = self.raw(name)
@@ -261,4 +284,11 @@ def value(findings: Findings, node: Node) -> Value:
 
 
 def values(findings: Findings, node: Mapping) -> dict[str, Value]:
-    return {name: value(findings, entry.value) for name, entry in node.entries.items()}
+    found: dict[str, Value] = {}
+    for name, entry in node.entries.items():
+        if "{" in name and is_templated(name):
+            findings.report(
+                "value.template", entry.key, "a key of data cannot be a template", "keys are never rendered"
+            )
+        found[name] = value(findings, entry.value)
+    return found

@@ -8,8 +8,11 @@ gets a node of its own.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Literal
+
+import msgspec
 
 from noetl.playbook.model import (
     AdmitRule,
@@ -23,7 +26,6 @@ from noetl.playbook.model import (
     Node,
     Parallel,
     Playbook,
-    Record,
     Sink,
     Step,
     Target,
@@ -43,8 +45,19 @@ from noetl.template import Template
 GUARD_LENGTH = 44
 CALL_LENGTH = 44
 
+PHRASES = {
+    "event.name == 'step.failed'": "on failure",
+    "event.name == 'step.done'": "when done",
+    "event.name == 'loop.done'": "when done",
+    "event.name == 'call.done'": "after the call",
+    "event.name == 'call.error'": "on error",
+}
+"""Guards that everybody writes, as a reader would say them."""
+OTHERWISE = "otherwise"
+_EVENT = re.compile(r"""event\.name == ['"]([\w.:-]+)['"]""")
 
-class GraphNode(Record):
+
+class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
     """A box: its name, what qualifies it (`marks`), and its tasks, indented by how deep they are nested."""
 
     name: str
@@ -54,7 +67,7 @@ class GraphNode(Record):
     tasks: tuple[str, ...] = ()
 
 
-class GraphEdge(Record):
+class GraphEdge(msgspec.Struct, frozen=True, kw_only=True):
     """A way from one node to another, by name. `forks`: it is taken together with others, not instead."""
 
     source: str
@@ -64,7 +77,7 @@ class GraphEdge(Record):
     forks: bool = False
 
 
-class Graph(Record):
+class Graph(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     dialect: str
     nodes: tuple[GraphNode, ...]
@@ -91,17 +104,19 @@ def graph_of(playbook: Playbook) -> Graph:
 def _node(step: Step, *, is_entry: bool) -> GraphNode:
     marks = []
     if step.admit is not None:
-        marks.append(f"admits: {_admission(step.admit)}")
+        marks.append(f"◇ admits: {_admission(step.admit)}")
     if step.join is not None:
         marks.append(_join(step.join))
     if step.loop is not None:
         marks.append(loop_mark(step.loop))
     if step.spread is not None:
-        marks.append(f"⇉ {step.spread.iterator}: a token each, {count_text(step.spread.max_in_flight)} at once")
+        marks.append(
+            f"⇉ {step.spread.iterator}: a token each, {count_text(step.spread.max_in_flight)} at once"
+        )
     if step.router.mode == "inclusive" and len(step.router.arcs) > 1:
-        marks.append("takes every route that matches")
+        marks.append("⋔ every way that applies")
     if step.on_error == "ignore":
-        marks.append("failure ignored")
+        marks.append("! a failure is ignored")
     tasks = [line for node in step.body for line in _body_lines(node, "")]
     if step.sink is not None:
         tasks.append(_sink_line(step.sink, ""))
@@ -123,9 +138,13 @@ def _admission(rules: tuple[AdmitRule, ...]) -> str:
 
 
 def _join(join: Join) -> str:
-    if join.mode == "spread":
-        return f"gathers the tokens of {shortened(', '.join(join.of), CALL_LENGTH)}"
-    return f"waits for {join.mode} of {shortened(', '.join(join.of), CALL_LENGTH)}"
+    names = shortened(", ".join(join.of), CALL_LENGTH)
+    return {
+        "all": f"⋈ waits for all of {names}",
+        "any": f"⋈ takes the first of {names}",
+        "active": f"⋈ waits for what is on its way from {names}",
+        "spread": f"⋈ gathers the tokens of {names}",
+    }[join.mode]
 
 
 def _body_lines(node: Node, indent: str) -> Iterator[str]:
@@ -143,8 +162,8 @@ def _body_lines(node: Node, indent: str) -> Iterator[str]:
                 yield _sink_line(node.sink, inner)
         case Parallel():
             yield f"{indent}{node.label} ∥"
-            for branch in node.branches:
-                yield from _body_lines(branch.node, inner)
+            for side in node.branches:
+                yield from _body_lines(side.node, inner)
         case Case():
             if node.call is not None:
                 yield _task_line(node.call, indent)
@@ -204,8 +223,20 @@ def _decides(step: Step) -> bool:
 
 def _route(when: Guard | None, otherwise: bool) -> tuple[Literal["always", "guarded", "failure"], str]:
     if when is None:
-        return "always", "otherwise" if otherwise else ""
-    return ("failure" if tells_failure(when) else "guarded"), guard_text(when, GUARD_LENGTH)
+        return "always", OTHERWISE if otherwise else ""
+    return ("failure" if tells_failure(when) else "guarded"), _guard_label(when)
+
+
+def _guard_label(when: Guard) -> str:
+    if not isinstance(when, Template):
+        return guard_text(when)
+    text = expression(when)
+    # Nearly every guard on success begins with this; what follows is what distinguishes it.
+    telling = re.sub(r"^event\.name == ['\"](?:call|step|loop)\.done['\"] and ", "", text)
+    if phrase := PHRASES.get(text.replace('"', "'")):
+        return phrase
+    event = _EVENT.fullmatch(text)
+    return f"on {event[1]}" if event else shortened(telling, GUARD_LENGTH)
 
 
 def _case_edges(step: Step, node: Node) -> Iterator[GraphEdge]:
@@ -248,9 +279,9 @@ def _target_name(target: Target) -> str:
 def reading_order(graph: Graph) -> tuple[list[str], set[int]]:
     """The nodes so that each stands after what leads to it, and the indexes of the edges that lead back.
 
-    It begins with the entry, and keeps the written order where it can. It is the reverse of the order in which
-    a depth-first walk leaves the nodes; a walk with its own stack, because a playbook may be ten thousand
-    steps deep.
+    It begins with the entry, and keeps the written order where it can. It is the reverse of the order in
+    which a depth-first walk leaves the nodes; a walk with its own stack, because a playbook may be ten
+    thousand steps deep.
     """
     leaving: dict[str, list[int]] = {node.name: [] for node in graph.nodes}
     for index, edge in enumerate(graph.edges):

@@ -8,6 +8,7 @@ the value: escapes, folded line breaks, indentation, chomping. Nothing here deci
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from noetl.playbook.diagnostics import Position
 
@@ -31,10 +32,12 @@ def position_after(text: str, start: int, at_start: Position, offset: int) -> Po
     return Position(at_start.line + breaks, len(between) - line_start + 1)
 
 
+@lru_cache(maxsize=4)
 def value_offsets(text: str, start: int, end: int, style: str, value: str) -> list[int]:
     """The offset in `text` of every character of `value`, and one more for the place after the last.
 
-    `start` and `end` bound the raw scalar, quotes or block header included.
+    `start` and `end` bound the raw scalar, quotes or block header included. A few answers are kept, for a
+    long template that is wrong in many places; nobody may change them.
     """
     if style in ("|", ">"):
         offsets = _block_offsets(text, start, end, style, value)

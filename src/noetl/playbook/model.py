@@ -34,7 +34,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 # --- repeating a call ------------------------------------------------------------------------------
 
 
-class Backoff(Record):
+class Backoff(Record, frozen=True):
     """The wait before attempt n+1: `delay` grown by `kind`, at most `max_delay`."""
 
     kind: Literal["none", "linear", "exponential"] = "none"
@@ -44,7 +44,7 @@ class Backoff(Record):
     jitter: bool = False
 
 
-class Retry(Record):
+class Retry(Record, frozen=True):
     """Repeats one call (or, with scope `chain`, a whole action chain) after a failure."""
 
     max_attempts: Count = 3
@@ -57,7 +57,7 @@ class Retry(Record):
     at: Position = NOWHERE
 
 
-class Poll(Record):
+class Poll(Record, frozen=True):
     """Repeats a successful call until `until` holds."""
 
     until: Guard
@@ -72,7 +72,7 @@ class Poll(Record):
 Do: TypeAlias = Literal["continue", "skip", "retry", "jump", "break", "fail"]
 
 
-class Directive(Record):
+class Directive(Record, frozen=True):
     """What a rule does: where control goes, and the patches that are applied on the way."""
 
     do: Do
@@ -84,7 +84,7 @@ class Directive(Record):
     at: Position = NOWHERE
 
 
-class Rule(Record):
+class Rule(Record, frozen=True):
     """`when` is None for `else`."""
 
     when: Guard | None
@@ -95,7 +95,7 @@ class Rule(Record):
 # --- the body: Task, Block, Parallel, Case ----------------------------------------------------------
 
 
-class Task(Record, tag="task"):
+class Task(Record, frozen=True, tag="task"):
     """One call of a tool, with everything that decides whether and how often it is called."""
 
     label: str
@@ -119,7 +119,7 @@ class Task(Record, tag="task"):
     on_error: Literal["fail", "continue"] = "fail"
 
 
-class Sink(Record):
+class Sink(Record, frozen=True):
     """A task that stores what the thing it belongs to produced."""
 
     task: Task
@@ -127,7 +127,7 @@ class Sink(Record):
     at: Position = NOWHERE
 
 
-class Loop(Record):
+class Loop(Record, frozen=True):
     """Runs what it belongs to once for each element of `source`."""
 
     source: Value
@@ -147,7 +147,7 @@ class Loop(Record):
     mode_at: Position = NOWHERE
 
 
-class Block(Record, tag="block"):
+class Block(Record, frozen=True, tag="block"):
     """A sequence of nodes in a scope of its own, once, or once for each element of a loop."""
 
     label: str
@@ -160,14 +160,14 @@ class Block(Record, tag="block"):
     at: Position = NOWHERE
 
 
-class ParallelBranch(Record):
+class ParallelBranch(Record, frozen=True):
     """`after` holds the indexes of the earlier branches whose results this one reads."""
 
     node: Node
     after: tuple[int, ...] = ()
 
 
-class Parallel(Record, tag="parallel"):
+class Parallel(Record, frozen=True, tag="parallel"):
     """Nodes that start together; the result is that of the last one written."""
 
     label: str
@@ -177,7 +177,7 @@ class Parallel(Record, tag="parallel"):
     at: Position = NOWHERE
 
 
-class Case(Record, tag="case"):
+class Case(Record, frozen=True, tag="case"):
     """A call and what to do at its moments: on entry, after the call, on exit, or at any event."""
 
     call: Task | None
@@ -195,7 +195,7 @@ Node: TypeAlias = Task | Block | Parallel | Case
 NextPolicy: TypeAlias = Literal["end_step", "break_chain", "defer"]
 
 
-class CaseBranch(Record):
+class CaseBranch(Record, frozen=True):
     """One entry of a case: `when` is None for `else`."""
 
     id: str
@@ -211,14 +211,14 @@ class CaseBranch(Record):
 # --- the actions of a case --------------------------------------------------------------------------
 
 
-class SetAction(Record, tag="set"):
+class SetAction(Record, frozen=True, tag="set"):
     """Writes values that live with the step run."""
 
     values: dict[str, Value]
     at: Position = NOWHERE
 
 
-class CollectAction(Record, tag="collect"):
+class CollectAction(Record, frozen=True, tag="collect"):
     """Adds a value to an accumulator that lives with the step run."""
 
     source: Value
@@ -227,49 +227,49 @@ class CollectAction(Record, tag="collect"):
     at: Position = NOWHERE
 
 
-class ResultAction(Record, tag="result"):
+class ResultAction(Record, frozen=True, tag="result"):
     """Sets the result of the step, or of the iteration it runs in."""
 
     source: Value
     at: Position = NOWHERE
 
 
-class SinkAction(Record, tag="sink"):
+class SinkAction(Record, frozen=True, tag="sink"):
     sink: Sink
     at: Position = NOWHERE
 
 
-class TaskAction(Record, tag="task"):
+class TaskAction(Record, frozen=True, tag="task"):
     """Runs a named task; its result is visible by that name."""
 
     task: Task
     at: Position = NOWHERE
 
 
-class CallAction(Record, tag="call"):
+class CallAction(Record, frozen=True, tag="call"):
     """Calls the step's tool again, with `overrides` merged into its config."""
 
     overrides: dict[str, Value]
     at: Position = NOWHERE
 
 
-class RetryAction(Record, tag="retry"):
+class RetryAction(Record, frozen=True, tag="retry"):
     """Repeats the last call."""
 
     retry: Retry
     at: Position = NOWHERE
 
 
-class FailAction(Record, tag="fail"):
+class FailAction(Record, frozen=True, tag="fail"):
     message: Value = None
     at: Position = NOWHERE
 
 
-class SkipAction(Record, tag="skip"):
+class SkipAction(Record, frozen=True, tag="skip"):
     at: Position = NOWHERE
 
 
-class NextAction(Record, tag="next"):
+class NextAction(Record, frozen=True, tag="next"):
     """The routing intent of a chain; None takes the case's policy."""
 
     targets: tuple[Target, ...]
@@ -296,7 +296,7 @@ Action: TypeAlias = (
 # --- steps and the ways between them -----------------------------------------------------------------
 
 
-class Target(Record):
+class Target(Record, frozen=True):
     """A step a token is sent to, with the args it takes along."""
 
     step: str | Template
@@ -306,7 +306,7 @@ class Target(Record):
     at: Position = NOWHERE
 
 
-class Arc(Record):
+class Arc(Record, frozen=True):
     """Sends a token to each of its targets when its guard holds at a step's boundary."""
 
     targets: tuple[Target, ...]
@@ -316,13 +316,13 @@ class Arc(Record):
     at: Position = NOWHERE
 
 
-class Router(Record):
+class Router(Record, frozen=True):
     mode: Literal["exclusive", "inclusive"] = "exclusive"
     arcs: tuple[Arc, ...] = ()
     at: Position = NOWHERE
 
 
-class AdmitRule(Record):
+class AdmitRule(Record, frozen=True):
     """`when` is None for `else`."""
 
     when: Guard | None
@@ -330,7 +330,7 @@ class AdmitRule(Record):
     at: Position = NOWHERE
 
 
-class Join(Record):
+class Join(Record, frozen=True):
     """Where tokens wait for each other.
 
     `all`, `any` and `active` name the steps tokens come from; `spread` names the one step whose
@@ -343,7 +343,7 @@ class Join(Record):
     of_at: tuple[Position, ...] = ()
 
 
-class Spread(Record):
+class Spread(Record, frozen=True):
     """Sends one token for each element of `source` through the steps that follow."""
 
     source: Value
@@ -354,7 +354,7 @@ class Spread(Record):
     at: Position = NOWHERE
 
 
-class Step(Record):
+class Step(Record, frozen=True):
     name: str
     at: Position = NOWHERE
     description: str | None = None
@@ -378,7 +378,7 @@ class Step(Record):
 # --- the playbook ------------------------------------------------------------------------------------
 
 
-class KeychainEntry(Record):
+class KeychainEntry(Record, frozen=True):
     """A secret the playbook needs, and how it is found."""
 
     name: str
@@ -387,14 +387,14 @@ class KeychainEntry(Record):
     at: Position = NOWHERE
 
 
-class Executor(Record):
+class Executor(Record, frozen=True):
     profile: Literal["local", "distributed"] | None = None
     version: str | None = None
     spec: dict[str, Value] = {}
     deadline: Duration | None = None
 
 
-class WorkbookEntry(Record):
+class WorkbookEntry(Record, frozen=True):
     """A named body that tasks of kind `workbook` call."""
 
     name: str
@@ -407,7 +407,7 @@ class WorkbookEntry(Record):
     at: Position = NOWHERE
 
 
-class Playbook(Record):
+class Playbook(Record, frozen=True):
     name: str
     path: str
     dialect: Literal["v1", "v2", "canonical"]

@@ -61,7 +61,7 @@ class Document(msgspec.Struct, eq=False):
     """`text` is the file without its byte order mark; `root` is None if the file is unusable."""
 
     text: str
-    root: Node | None
+    root: Mapping | None
     diagnostics: list[Diagnostic]
 
     @property
@@ -108,7 +108,7 @@ def read(data: bytes, limits: ReadLimits = DEFAULT_LIMITS) -> Document:
 
 def _parse(text: str, data: bytes, limits: ReadLimits) -> Document:
     tree = TreeBuilder(text, limits.max_depth, limits.max_nodes)
-    root: Node | None = None
+    root: Mapping | None = None
     try:
         root = tree.build(_event_source(text, data))
     except MarkedYAMLError as error:

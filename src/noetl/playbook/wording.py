@@ -16,6 +16,7 @@ from noetl.template import Template
 ELLIPSIS: Final = "…"
 SQL_KINDS: Final = frozenset({"postgres", "duckdb", "sqlite", "snowflake"})
 _SOLE_EXPRESSION: Final = re.compile(r"\s*\{\{-?\s*((?:(?!\}\}).)*?)\s*-?\}\}\s*", re.DOTALL)
+_EXPRESSION: Final = re.compile(r"\{\{-?\s*(.*?)\s*-?\}\}", re.DOTALL)
 _WHITE: Final = re.compile(r"\s+")
 _FAILURE_WORDS: Final = re.compile(
     r"""step\.failed|call\.error|==\s*(?:'error'|"error"|'failed'|"failed")|\berror\s+is\s+defined"""
@@ -62,7 +63,7 @@ def guard_text(guard: Guard, limit: int = 60) -> str:
 
 
 def tells_failure(guard: Guard | None) -> bool:
-    """Whether a guard is written to catch a failure. For display only: it may be wrong about a clever guard."""
+    """Whether a guard is written to catch a failure. For display only: a clever guard may fool it."""
     return isinstance(guard, Template) and _FAILURE_WORDS.search(guard.source) is not None
 
 
@@ -73,7 +74,7 @@ def value_text(value: Value, limit: int = 60) -> str:
 
 def _written(value: Value, depth: int = 0) -> str:
     if isinstance(value, Template):
-        return expression(value) if depth == 0 else value.source
+        return expression(value) if depth == 0 else _source(value)
     if isinstance(value, dict):
         if depth > 2:
             return "{…}"
@@ -90,8 +91,14 @@ def _written(value: Value, depth: int = 0) -> str:
 
 
 def field_text(value: Value, limit: int = 60) -> str:
-    """A tool's field: templates keep their braces, because the text around them matters."""
-    return shortened(value.source if isinstance(value, Template) else _written(value, 1), limit)
+    """A tool's field; expressions within a text stand in single braces: `{workload.api_url}/orders`."""
+    return shortened(_source(value), limit)
+
+
+def _source(value: Value) -> str:
+    if not isinstance(value, Template):
+        return _written(value, 1)
+    return _EXPRESSION.sub(lambda found: f"{{{found[1]}}}", value.source)
 
 
 # --- numbers ---------------------------------------------------------------------------------------
@@ -203,6 +210,6 @@ def _sql_detail(config: Mapping[str, Any], limit: int) -> str:
 def _first_line(value: Value, limit: int) -> str:
     if isinstance(value, list):
         value = value[0] if value else ""
-    text = value.source if isinstance(value, Template) else _written(value, 1)
+    text = _source(value)
     lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith(("--", "#"))]
     return shortened(" ".join(lines), limit)

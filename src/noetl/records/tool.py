@@ -17,7 +17,8 @@ LANGUAGE_FIELDS: Final = frozenset({"kind", "args", "spec", "timeout", "with", "
 """The keys of a task that are not fields of its tool."""
 
 
-class ToolDescription(msgspec.Struct, frozen=True, kw_only=True):
+# Compared by identity: a description is made once, and the mappings in it could not be hashed by value.
+class ToolDescription(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """What there is to know about a tool kind without running it."""
 
     kind: str
@@ -39,13 +40,6 @@ class ToolDescription(msgspec.Struct, frozen=True, kw_only=True):
     """Fields whose text is SQL; a dot leads into a mapping (`source.query`)."""
     code_fields: tuple[str, ...] = ()
     """Fields whose text is code; templates in them are still templates."""
-
-    def __hash__(self) -> int:
-        # Frozen structs hash by value, which the mappings here do not allow; a description is made once.
-        return id(self)
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
 
 
 class FieldInfo(msgspec.Struct, frozen=True, kw_only=True):

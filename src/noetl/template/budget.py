@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from noetl.errors import TemplateBudgetError
 
-DEFAULT_WORK = 200_000
+DEFAULT_WORK = 400_000
 DEFAULT_BYTES = 8 * 1024 * 1024
 
 # Python turns integers of more than 4 300 digits into text only on request, and slowly.

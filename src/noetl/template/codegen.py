@@ -52,6 +52,9 @@ class BoundedCodeGenerator(CodeGenerator):
     # Set by `sandbox.generate` before a template is visited.
     secret_outputs: frozenset[int] = frozenset()
 
+    # The node being called, while it is visited.
+    _called: nodes.Node | None = None
+
     def write_commons(self) -> None:
         super().write_commons()
         self.writeline("undefined = context.undefined")
@@ -79,8 +82,13 @@ class BoundedCodeGenerator(CodeGenerator):
         # An infinite float has no literal.
         self.write(f"float({str(node.value)!r})" if isinstance(node.value, float) else repr(node.value))
 
+    def visit_Call(self, node: nodes.Call, frame: Frame, forward_caller: bool = False) -> None:  # noqa: N802
+        self._called = node.node
+        super().visit_Call(node, frame, forward_caller=forward_caller)
+
     def visit_Getattr(self, node: nodes.Getattr, frame: Frame) -> None:  # noqa: N802
-        self.write("environment.read_attribute(context, ")
+        read = "read_method" if node is self._called else "read_attribute"
+        self.write(f"environment.{read}(context, ")
         self.visit(node.node, frame)
         self.write(f", {node.attr!r}, {path_of(node)!r})")
 

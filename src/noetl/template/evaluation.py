@@ -12,7 +12,7 @@ from typing import NoReturn
 from noetl.errors import TemplateBudgetError, TemplateValueError
 from noetl.template.budget import BLOCK, ITEM_BYTES, Budget
 from noetl.template.lookup import Missing, Scope, View, kind_name
-from noetl.template.methods import Method, Value
+from noetl.template.methods import Value
 
 MAX_RESULT_DEPTH = 100
 MAX_CALL_DEPTH = 24
@@ -114,15 +114,17 @@ class Evaluation:
                 total += 24
         return total
 
-    def written(self, value: object) -> None:
-        """Charges for turning the whole value into text."""
-        self.produce(self.weigh(value, self._remaining().bytes))
+    def written(self, value: object) -> int:
+        """Charges for turning the whole value into text; about its length."""
+        weight = self.weigh(value, self._remaining().bytes)
+        self.produce(weight)
+        return weight
 
     def compared(self, *values: object) -> None:
         """Charges for comparing whole structures."""
         for value in values:
             if not isinstance(value, (int, float, str, type(None))):
-                self.spend(self.weigh(value, self._remaining().work * 16) // 16)
+                self.spend(self.weigh(value, 16 * self._remaining().work + 16) // 16)
 
     def _remaining(self) -> Budget:
         if self.budget is None:
@@ -209,6 +211,4 @@ class _NativeWalk:
 
 
 def refuse(value: object) -> NoReturn:
-    if isinstance(value, Method):
-        raise TemplateValueError(f"`{value.name}` is a method; call it: `{value.name}()`")
     raise TemplateValueError(f"a {kind_name(value)} is not a value a template can give")

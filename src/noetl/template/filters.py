@@ -109,13 +109,23 @@ def to_json(run: Evaluation, value: Value, indent: Value = None) -> str:
     data = run.native(value)
     if indent is not None and not (isinstance(indent, int) and 0 <= indent <= 16):
         raise TemplateValueError("`tojson` takes an indent from 0 to 16")
-    # Characters under 32 are written as six; a level of nesting costs its indent on every line.
-    weight = run.weigh(data, 1 << 24) * (2 + (indent or 0))
-    run.produce(weight)
+    weight = run.written(data)
+    if indent:
+        # Every line may be as far in as the deepest one.
+        run.produce(weight // 4 * indent * _depth(data))
     # Most runs never write JSON in a template, and the module takes a while to load.
     import json  # noqa: PLC0415
 
-    return json.dumps(data, ensure_ascii=False, indent=indent)
+    text = json.dumps(data, ensure_ascii=False, indent=indent)
+    # Characters under 32 are written as six.
+    run.produce(max(len(text) - weight, 0))
+    return text
+
+
+def _depth(data: Value) -> int:
+    if isinstance(data, dict):
+        return 1 + max(map(_depth, data.values()), default=0)
+    return 1 + max(map(_depth, data), default=0) if isinstance(data, list) else 0
 
 
 FILTERS: Final[dict[str, Filter]] = {

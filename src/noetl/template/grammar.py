@@ -33,9 +33,18 @@ _TEST_ARGUMENT_KINDS: Final = frozenset((NAME, NUMBER, STRING))
 
 _MAX_OPERATORS: Final = 60
 
-_SUMS: Final = frozenset("+-")
-_PRODUCTS: Final = frozenset(("*", "/", "//", "%"))
-_ORDERINGS: Final = frozenset(("==", "!=", "<", "<=", ">", ">="))
+# How tightly operators bind, loosest first.
+_OR, _AND, _NOT, _COMPARISON, _SUM, _CONCATENATION, _PRODUCT, _POWER = range(1, 9)
+_LEVELS: Final = {
+    "or": _OR, "and": _AND,
+    "==": _COMPARISON, "!=": _COMPARISON, "<": _COMPARISON, "<=": _COMPARISON, ">": _COMPARISON,
+    ">=": _COMPARISON, "in": _COMPARISON, "not": _COMPARISON,
+    "+": _SUM, "-": _SUM, "~": _CONCATENATION,
+    "*": _PRODUCT, "/": _PRODUCT, "//": _PRODUCT, "%": _PRODUCT, "**": _POWER,
+}  # fmt: skip
+
+
+_SIGNS: Final = {"-": negative, "+": positive}
 
 
 class FastProgram:
@@ -104,12 +113,23 @@ def compile_fast(source: str) -> FastProgram | None:
 
 
 class _Parser:
-    __slots__ = ("_calls", "_constants", "_index", "_negations", "_operators", "_tokens", "pure", "reads")
+    __slots__ = (
+        "_calls",
+        "_constants",
+        "_index",
+        "_negations",
+        "_operators",
+        "_paths",
+        "_tokens",
+        "pure",
+        "reads",
+    )
 
     def __init__(self, tokens: list[Token]) -> None:
         self._tokens = tokens
         self._index = 0
         self._operators = 0
+        self._paths: dict[Closure, tuple[str, int | None]] = {}
         self._calls = False
         self._negations: dict[Closure, Closure] = {}
         # Closures whose value is known now; those that are lists of constants are compared faster.
@@ -119,53 +139,68 @@ class _Parser:
 
     def whole(self) -> Closure:
         closure = self._conditional()
-        if self._tokens[self._index].kind != END:
+        if self._tokens[self._index][0] != END:
             raise REFUSED
         return closure
 
-    # From loosest to tightest.
-
     def _conditional(self) -> Closure:
-        value = self._or()
+        value = self._operation(_OR)
         while self._take_word("if"):
             self._count()
-            test = self._or()
+            test = self._operation(_OR)
             otherwise = self._conditional() if self._take_word("else") else closures.nothing
             value = closures.choice(test, value, otherwise)
         return value
 
-    def _or(self) -> Closure:
-        value = self._and()
-        while self._take_word("or"):
+    def _operation(self, level: int) -> Closure:
+        """Operands joined by operators that bind at least as tightly as `level`."""
+        left = self._not() if level <= _NOT and self._take_word("not") else self._unary(filters=True)
+        while True:
+            kind, symbol, _offset = self._tokens[self._index]
+            if kind != OPERATOR and kind != NAME:
+                return left
+            binds = _LEVELS.get(symbol)
+            if binds is None or binds < level:
+                return left
+            if binds == _COMPARISON:
+                links = self._links()
+                if not links:
+                    return left
+                left = self._comparison(left, links)
+                continue
+            self._index += 1
             self._count()
-            value = closures.either(value, self._and())
-        return value
-
-    def _and(self) -> Closure:
-        value = self._not()
-        while self._take_word("and"):
-            self._count()
-            value = closures.both(value, self._not())
-        return value
+            if binds == _CONCATENATION:
+                left = self._concatenation(left)
+                continue
+            right = self._operation(binds + 1)
+            if binds == _AND:
+                left = closures.both(left, right)
+            elif binds == _OR:
+                left = closures.either(left, right)
+            else:
+                left = closures.binary(BINARY[symbol], left, right)
 
     def _not(self) -> Closure:
-        if self._take_word("not"):
-            self._count()
-            operand = self._not()
-            return self._negations.get(operand) or closures.negation(operand)
-        return self._comparison()
+        self._count()
+        operand = self._operation(_NOT)
+        return self._negations.get(operand) or closures.negation(operand)
 
-    def _comparison(self) -> Closure:
-        left = self._sum()
+    def _links(self) -> list[tuple[str, Closure]]:
         links: list[tuple[str, Closure]] = []
         while True:
-            symbol = self._comparison_symbol()
-            if symbol is None:
-                break
+            kind, symbol, _offset = self._tokens[self._index]
+            if (kind == OPERATOR and symbol in COMPARISONS) or (kind == NAME and symbol == "in"):
+                self._index += 1
+            elif kind == NAME and symbol == "not" and self._tokens[self._index + 1][:2] == (NAME, "in"):
+                self._index += 2
+                symbol = "not in"
+            else:
+                return links
             self._count()
-            links.append((symbol, self._sum()))
-        if not links:
-            return left
+            links.append((symbol, self._operation(_COMPARISON + 1)))
+
+    def _comparison(self, left: Closure, links: list[tuple[str, Closure]]) -> Closure:
         if len(links) > 1:
             return closures.compare_chain(left, [(COMPARISONS[symbol], operand) for symbol, operand in links])
         symbol, right = links[0]
@@ -177,60 +212,19 @@ class _Parser:
                 return closures.equals_constant(left, known)
         return closures.compare(left, symbol, right)
 
-    def _comparison_symbol(self) -> str | None:
-        token = self._tokens[self._index]
-        if token.kind == OPERATOR:
-            if token.value not in _ORDERINGS:
-                return None
-            self._index += 1
-            return token.value
-        if token.kind == NAME:
-            if token.value == "in":
-                self._index += 1
-                return "in"
-            if token.value == "not" and self._tokens[self._index + 1].value == "in":
-                if self._tokens[self._index + 1].kind != NAME:
-                    raise REFUSED
-                self._index += 2
-                return "not in"
-        return None
-
-    def _sum(self) -> Closure:
-        left = self._concatenation()
-        while (symbol := self._take_operator(_SUMS)) is not None:
-            left = closures.binary(BINARY[symbol], left, self._concatenation())
-        return left
-
-    def _concatenation(self) -> Closure:
-        first = self._product()
-        if self._tokens[self._index].value != "~" or self._tokens[self._index].kind != OPERATOR:
-            return first
-        operands = [first]
+    def _concatenation(self, first: Closure) -> Closure:
+        operands = [first, self._operation(_CONCATENATION + 1)]
         while self._take("~"):
-            operands.append(self._product())
+            operands.append(self._operation(_CONCATENATION + 1))
         return closures.concatenation(operands)
-
-    def _product(self) -> Closure:
-        left = self._power()
-        while (symbol := self._take_operator(_PRODUCTS)) is not None:
-            left = closures.binary(BINARY[symbol], left, self._power())
-        return left
-
-    def _power(self) -> Closure:
-        left = self._unary(filters=True)
-        while self._take("**"):
-            self._count()
-            left = closures.binary(BINARY["**"], left, self._unary(filters=True))
-        return left
 
     def _unary(self, filters: bool) -> Closure:
         first_read = len(self.reads)
-        if self._take("-"):
+        kind, symbol, _offset = self._tokens[self._index]
+        if kind == OPERATOR and symbol in _SIGNS:
+            self._index += 1
             self._count()
-            value = closures.unary(negative, self._unary(filters=False))
-        elif self._take("+"):
-            self._count()
-            value = closures.unary(positive, self._unary(filters=False))
+            value = closures.unary(_SIGNS[symbol], self._unary(filters=False))
         else:
             value = self._primary()
         if filters:
@@ -243,7 +237,7 @@ class _Parser:
         kind, text, offset = token
         if kind == NAME:
             if text in _CONSTANTS:
-                return self._postfix(self._constant(_CONSTANTS[text]), text)
+                return self._postfix(self._constant(_CONSTANTS[text]), text.lower())
             if text in _RESERVED:
                 raise REFUSED
             return self._name(text, offset)
@@ -257,7 +251,8 @@ class _Parser:
             self._count()
             value = self._conditional()
             self._expect(")")
-            return self._postfix(value, "(…)")
+            # Parentheses around a path change nothing.
+            return self._postfix(value, *self._paths.get(value, ("(…)", None)))
         if text == "[" and kind == OPERATOR:
             return self._postfix(self._list(), "list")
         if text == "{" and kind == OPERATOR:
@@ -275,43 +270,49 @@ class _Parser:
         tokens = self._tokens
         index = self._index
         leads = index == 1
-        while tokens[index].value == "." and tokens[index].kind == OPERATOR:
+        while tokens[index][1] == "." and tokens[index][0] == OPERATOR:
             attribute = tokens[index + 1]
-            if attribute.kind != NAME:
+            if attribute[0] != NAME:
                 raise REFUSED
-            if tokens[index + 2].value == "(" and tokens[index + 2].kind == OPERATOR:
+            if tokens[index + 2][1] == "(" and tokens[index + 2][0] == OPERATOR:
                 break
-            keys.append(attribute.value)
+            keys.append(attribute[1])
             index += 2
+        if len(keys) > _MAX_OPERATORS:
+            raise REFUSED
         self._index = index
         path = (name, *keys)
         position = len(self.reads)
         self.reads.append(Read(path, offset, False))
         value = closures.read_path(name, tuple(keys)) if keys else closures.read_name(name)
         value = self._postfix(value, ".".join(path), position)
-        self.pure = leads and tokens[self._index].kind == END and not self._calls
+        self.pure = leads and tokens[self._index][0] == END and not self._calls
         return value
 
     def _postfix(self, value: Closure, path: str, read: int | None = None) -> Closure:
         """`read` is the index of the read that constant subscripts still belong to."""
         while True:
-            if self._take("."):
-                self._count()
+            kind, symbol, _offset = self._tokens[self._index]
+            if kind != OPERATOR or symbol not in ".[(":
+                self._paths[value] = (path, read)
+                return value
+            self._index += 1
+            self._count()
+            if symbol == ".":
                 attribute = self._tokens[self._index]
-                if attribute.kind != NAME:
+                if attribute[0] != NAME:
                     raise REFUSED
                 self._index += 1
-                path = f"{path}.{attribute.value}"
+                path = f"{path}.{attribute[1]}"
                 if self._take("("):
                     self._calls = True
-                    value = closures.call_method(value, attribute.value, path, self._arguments())
+                    value = closures.call_method(value, attribute[1], path, self._arguments())
                     read = None
                     path += "()"
                     continue
-                value = closures.read_attribute(value, attribute.value, path)
-                self._extend_read(read, attribute.value)
-            elif self._take("["):
-                self._count()
+                value = closures.read_attribute(value, attribute[1], path)
+                self._extend_read(read, attribute[1])
+            elif symbol == "[":
                 key = self._conditional()
                 self._expect("]")
                 known = self._constants.get(key)
@@ -321,10 +322,8 @@ class _Parser:
                     self._extend_read(read, known)
                 else:
                     read = None
-            elif self._tokens[self._index].value == "(" and self._tokens[self._index].kind == OPERATOR:
-                raise REFUSED
             else:
-                return value
+                raise REFUSED
 
     def _extend_read(self, read: int | None, key: str) -> None:
         if read is not None:
@@ -360,9 +359,9 @@ class _Parser:
     def _filters_and_tests(self, value: Closure, first_read: int) -> Closure:
         while True:
             token = self._tokens[self._index]
-            if token.kind == OPERATOR and token.value == "|":
+            if token[0] == OPERATOR and token[1] == "|":
                 value = self._filter(value, first_read)
-            elif token.kind == NAME and token.value == "is":
+            elif token[0] == NAME and token[1] == "is":
                 value = self._test(value, first_read)
             else:
                 return value
@@ -370,7 +369,7 @@ class _Parser:
     def _filter(self, value: Closure, first_read: int) -> Closure:
         self._count()
         name = self._tokens[self._index + 1]
-        function = FILTERS.get(name.value) if name.kind == NAME else None
+        function = FILTERS.get(name[1]) if name[0] == NAME else None
         if function is None:
             raise REFUSED
         self._index += 2
@@ -378,7 +377,7 @@ class _Parser:
             self._guard(first_read)
         args = self._arguments() if self._take("(") else []
         following = self._tokens[self._index]
-        if following.kind == OPERATOR and following.value in "(.":
+        if following[0] == OPERATOR and following[1] in "(.":
             # A call of what the filter gave, or a filter with a dotted name.
             raise REFUSED
         return closures.filtered(function, value, args)
@@ -390,20 +389,20 @@ class _Parser:
         name = self._tokens[self._index]
         following = self._tokens[min(self._index + 1, len(self._tokens) - 1)]
         self._index += 1
-        if following.kind in _TEST_ARGUMENT_KINDS:
-            if following.value not in ("and", "or", "else") or following.kind != NAME:
+        if following[0] in _TEST_ARGUMENT_KINDS:
+            if following[1] not in ("and", "or", "else") or following[0] != NAME:
                 raise REFUSED
-        elif following.kind == OPERATOR and following.value in "([{.":
+        elif following[0] == OPERATOR and following[1] in "([{.":
             raise REFUSED
-        if name.kind != NAME:
+        if name[0] != NAME:
             raise REFUSED
-        if name.value == "none":
+        if name[1] == "none":
             positive, negative = closures.is_none(value, True), closures.is_none(value, False)
             self._negations[positive] = negative
-        elif name.value == "defined" or name.value == "undefined":
+        elif name[1] == "defined" or name[1] == "undefined":
             self._guard(first_read)
             positive, negative = closures.is_defined(value), closures.is_undefined(value)
-            if name.value == "undefined":
+            if name[1] == "undefined":
                 positive, negative = negative, positive
         else:
             raise REFUSED
@@ -428,22 +427,14 @@ class _Parser:
 
     def _take(self, symbol: str) -> bool:
         token = self._tokens[self._index]
-        if token.value == symbol and token.kind == OPERATOR:
+        if token[1] == symbol and token[0] == OPERATOR:
             self._index += 1
             return True
         return False
 
-    def _take_operator(self, symbols: frozenset[str]) -> str | None:
-        token = self._tokens[self._index]
-        if token.kind == OPERATOR and token.value in symbols:
-            self._index += 1
-            self._count()
-            return token.value
-        return None
-
     def _take_word(self, word: str) -> bool:
         token = self._tokens[self._index]
-        if token.value == word and token.kind == NAME:
+        if token[1] == word and token[0] == NAME:
             self._index += 1
             return True
         return False

@@ -28,12 +28,17 @@ class Group(NamedTuple):
     list: list[Value]
 
 
-def _charged(run: Evaluation, value: Value) -> Value:
-    """The items, paid for as if each were handled by the template itself, and compared in full."""
-    items = run.turns(value)
-    run.compared(list(items))
-    run.produce(ITEM_BYTES * len(items))
-    return items
+def _keyed(run: Evaluation, value: Value, get: Getter) -> tuple[list[Value], list[Value]]:
+    """The items and what they are compared by, both paid for."""
+    items = list(run.turns(value))
+    keys = [get(item) for item in items]
+    run.compared(keys)
+    run.produce(2 * ITEM_BYTES * len(items))
+    return items, keys
+
+
+def _in_order(items: list[Value], keys: list[Value], reverse: bool = False) -> list[Value]:
+    return [items[index] for index in sorted(range(len(items)), key=keys.__getitem__, reverse=reverse)]
 
 
 def _getter(run: Evaluation, attribute: Value, ignore_case: bool = False) -> Getter:
@@ -60,11 +65,10 @@ def sort(
     case_sensitive: Value = False,
     attribute: Value = None,
 ) -> Value:
-    items = _charged(run, value)
-    if attribute is None or "," not in str(attribute):
-        return sorted(items, key=_getter(run, attribute, not case_sensitive), reverse=bool(reverse))
-    getters = [_getter(run, part.strip(), not case_sensitive) for part in str(attribute).split(",")]
-    return sorted(items, key=lambda item: [get(item) for get in getters], reverse=bool(reverse))
+    parts = [None] if attribute is None else [part.strip() for part in str(attribute).split(",")]
+    getters = [_getter(run, part, not case_sensitive) for part in parts]
+    get = getters[0] if len(getters) == 1 else lambda item: [getter(item) for getter in getters]
+    return _in_order(*_keyed(run, value, get), bool(reverse))
 
 
 def dictsort(
@@ -72,19 +76,17 @@ def dictsort(
 ) -> Value:
     if not isinstance(value, dict) or by not in ("key", "value"):
         raise TemplateValueError("`dictsort` takes a mapping, and `by` is 'key' or 'value'")
-    _charged(run, value)
-    run.compared(value)
     get = _getter(run, None, not case_sensitive)
     place = 0 if by == "key" else 1
-    return sorted(value.items(), key=lambda pair: get(pair[place]), reverse=bool(reverse))
+    run.produce(4 * ITEM_BYTES * len(value))
+    return _in_order(*_keyed(run, list(value.items()), lambda pair: get(pair[place])), bool(reverse))
 
 
 def unique(run: Evaluation, value: Value, case_sensitive: Value = False, attribute: Value = None) -> Value:
     get = _getter(run, attribute, not case_sensitive)
     seen = set()
     found = []
-    for item in _charged(run, value):
-        key = get(item)
+    for item, key in zip(*_keyed(run, value, get), strict=True):
         if key not in seen:
             seen.add(key)
             found.append(item)
@@ -103,7 +105,7 @@ def group_by(
     folded = _folded(get, bool(case_sensitive))
     groups: list[Group] = []
     previous: Value = None
-    for item in sorted(_charged(run, value), key=folded):
+    for item in _in_order(*_keyed(run, value, folded)):
         key = folded(item)
         if not groups or key != previous:
             groups.append(Group(get(item), []))
@@ -121,17 +123,17 @@ def _folded(get: Getter, case_sensitive: bool) -> Getter:
 
 
 def minimum(run: Evaluation, value: Value, case_sensitive: Value = False, attribute: Value = None) -> Value:
-    items = _charged(run, value)
+    items, keys = _keyed(run, value, _getter(run, attribute, not case_sensitive))
     if not items:
         return Missing("min", run.strict, "the smallest item of something empty is not defined")
-    return min(items, key=_getter(run, attribute, not case_sensitive))
+    return items[min(range(len(items)), key=keys.__getitem__)]
 
 
 def maximum(run: Evaluation, value: Value, case_sensitive: Value = False, attribute: Value = None) -> Value:
-    items = _charged(run, value)
+    items, keys = _keyed(run, value, _getter(run, attribute, not case_sensitive))
     if not items:
         return Missing("max", run.strict, "the largest item of something empty is not defined")
-    return max(items, key=_getter(run, attribute, not case_sensitive))
+    return items[max(range(len(items)), key=keys.__getitem__)]
 
 
 def total(run: Evaluation, value: Value, attribute: Value = None, start: Value = 0) -> Value:

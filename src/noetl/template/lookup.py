@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from noetl.errors import TemplateValueError, UndefinedNameError
-from noetl.template.methods import METHODS, Method
+from noetl.template.methods import METHOD_NAMES, METHODS, Method
 
 if TYPE_CHECKING:
     from noetl.template.evaluation import Evaluation
@@ -124,27 +124,37 @@ class Missing:
 
 
 def attribute(run: Evaluation, value: object, name: str, path: str) -> object:
-    """`value.name`: a key, then a view's own field, then a safe method."""
-    kind = type(value)
-    if kind is dict:
-        if name in value:  # type: ignore[operator]
-            return value[name]  # type: ignore[index]
-    elif kind is Missing:
+    """`value.name`: a key of a mapping, or a field of a view.
+
+    A method that is not called is not found: `response.items is defined` asks for a key.
+    """
+    if type(value) is dict:
+        if name in value:
+            return value[name]
+    elif isinstance(value, Missing):
         return value
     elif isinstance(value, View):
         found = value.lookup(name)
         if found is not UNDEFINED:
             return found
-        if not any(name in methods for methods in METHODS.values()):
-            return Missing(path, run.strict)
-        value = value.plain()
-        kind = type(value)
-    methods = METHODS.get(kind)
-    if methods is not None and name in methods:
-        return Method(value, name, methods[name])
-    if name.startswith("__") or (kind is str and name in ("format", "format_map")):
+    if name.startswith("__"):
         raise TemplateValueError(f"access to `{path}` is refused")
     return Missing(path, run.strict)
+
+
+def called_attribute(run: Evaluation, value: object, name: str, path: str) -> object:
+    """`value.name` in `value.name(…)`: a safe method, unless a key or field has that name."""
+    found = attribute(run, value, name, path)
+    if not isinstance(found, Missing) or found is value:
+        return found
+    if isinstance(value, View) and name in METHOD_NAMES:
+        value = value.plain()
+    methods = METHODS.get(type(value))
+    if methods is not None and name in methods:
+        return Method(value, name, methods[name])
+    if isinstance(value, str) and name in ("format", "format_map"):
+        raise TemplateValueError(f"access to `{path}` is refused")
+    return found
 
 
 def subscript(run: Evaluation, value: object, key: object, path: str) -> object:

@@ -136,3 +136,5 @@ METHODS: Final[dict[type, dict[str, Function]]] = {
     list: _LIST_METHODS,
     tuple: _LIST_METHODS,
 }
+
+METHOD_NAMES: Final = frozenset(name for methods in METHODS.values() for name in methods)

@@ -15,7 +15,7 @@ from typing import Final
 from noetl.errors import TemplateValueError
 from noetl.template.budget import BLOCK, ITEM_BYTES, check_integer
 from noetl.template.evaluation import Evaluation
-from noetl.template.lookup import Missing, View, attribute, kind_name
+from noetl.template.lookup import Missing, View, called_attribute, kind_name
 from noetl.template.methods import Method, Value
 
 Binary = Callable[[Evaluation, Value, Value], Value]
@@ -235,7 +235,7 @@ def call(run: Evaluation, function: object, args: tuple[Value, ...], kwargs: dic
 
 
 def method_call(run: Evaluation, value: object, name: str, path: str, args: tuple[Value, ...]) -> Value:
-    return call(run, attribute(run, value, name, path), args, {})
+    return call(run, called_attribute(run, value, name, path), args, {})
 
 
 BINARY: Final[dict[str, Binary]] = {

@@ -14,6 +14,7 @@ from jinja2 import TemplateSyntaxError as JinjaSyntaxError
 from jinja2.lexer import TOKEN_EOF, Lexer, Token, TokenStream
 
 _NEWLINE = re.compile(r"\r\n?")
+_UNCLOSED = re.compile(r"^Unexpected end of template\..*The innermost block.* is '(\w+)'\.$", re.S)
 _WORDS = (
     ("'end of print statement'", "`}}`"),
     ("'begin of print statement'", "`{{`"),
@@ -84,4 +85,5 @@ def message_of(error: JinjaSyntaxError) -> str:
     message = re.sub(r"^unexpected char ('.*') at \d+$", r"unexpected character \1", message, flags=re.S)
     for jinja_words, words in _WORDS:
         message = message.replace(jinja_words, words)
-    return message.rstrip(".")
+    message = _UNCLOSED.sub(r"`\1` is not closed", message)
+    return message[:1].lower() + message[1:].rstrip(".")

@@ -27,7 +27,7 @@ from noetl.template.codegen import TURNS_FILTER, BoundedCodeGenerator
 from noetl.template.evaluation import Evaluation
 from noetl.template.filters import Filter, apply
 from noetl.template.list_filters import ALL_FILTERS, ALL_TESTS, Group
-from noetl.template.lookup import UNDEFINED, Missing, Read, attribute, subscript
+from noetl.template.lookup import UNDEFINED, Missing, Read, attribute, called_attribute, subscript
 from noetl.template.methods import Value
 from noetl.template.positions import message_of, offset_stream
 from noetl.template.reads import find_reads
@@ -158,9 +158,6 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         if isinstance(value, LoopContext):
             if name in _LOOP_FIELDS:
                 return getattr(value, name)
-            if name in _LOOP_METHODS:
-                method = getattr(value, name)
-                return Function(lambda run, *args: method(*[run.plain(arg) for arg in args]))
         elif isinstance(value, Group):
             if name in Group._fields:
                 return getattr(value, name)
@@ -170,6 +167,15 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             except AttributeError:
                 return Missing(path, context.run.strict)
         return attribute(context.run, value, name, path)
+
+    def read_method(self, context: ScopeContext, value: Value, name: str, path: str) -> Value:
+        if isinstance(value, LoopContext) and name in _LOOP_METHODS:
+            method = getattr(value, name)
+            return Function(lambda run, *args: method(*args))
+        if isinstance(value, (LoopContext, Group, Namespace)):
+            return self.read_attribute(context, value, name, path)
+        context.run.spend(1)
+        return called_attribute(context.run, value, name, path)
 
     def read_subscript(self, context: ScopeContext, value: Value, key: Value, path: str) -> Value:
         context.run.spend(1)

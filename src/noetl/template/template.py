@@ -117,7 +117,7 @@ class Template:
         if guard is None:
             guard = _program_of(self.source.strip())
             object.__setattr__(self, "_guard", guard)
-        return test_program(guard, self.source, Evaluation(scope, False, budget))
+        return guard_program(guard, self.source, Evaluation(scope, False, budget))
 
     def _parsed(self) -> Program:
         program = self._program
@@ -130,32 +130,34 @@ class Template:
 def evaluate_program(program: Program, source: str, run: Evaluation) -> object:
     try:
         return program.evaluate(run)
+    except TemplateValueError as error:
+        raise _value_error(source, error.message) from None
     except TemplateError:
         raise
     except _VALUE_FAILURES as error:
-        raise _value_error(source, error) from None
+        raise _value_error(source, str(error)) from None
     except _LIMIT_FAILURES:
         raise TemplateBudgetError("the template nests or grows its values beyond all bounds") from None
 
 
-def test_program(program: Program, source: str, run: Evaluation) -> bool:
+def guard_program(program: Program, source: str, run: Evaluation) -> bool:
     try:
         value = program.value(run)
         if not program.sole:
             return value.strip().lower() not in _FALSE_TEXTS
         return bool(value)
     except TemplateValueError as error:
-        raise TemplateValueError(f"{error.message}, in `{_shown(source)}`") from None
+        raise _value_error(source, error.message) from None
     except TemplateError:
         raise
     except _VALUE_FAILURES as error:
-        raise _value_error(source, error) from None
+        raise _value_error(source, str(error)) from None
     except _LIMIT_FAILURES:
         raise TemplateBudgetError("the template nests or grows its values beyond all bounds") from None
 
 
-def _value_error(source: str, error: BaseException) -> TemplateValueError:
-    return TemplateValueError(f"{error}, in `{_shown(source)}`")
+def _value_error(source: str, reason: str) -> TemplateValueError:
+    return TemplateValueError(f"{reason}, in `{_shown(source)}`")
 
 
 def _shown(source: str) -> str:

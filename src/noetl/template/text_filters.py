@@ -16,7 +16,6 @@ from typing import Final
 
 from jinja2 import filters as jinja_filters
 from jinja2 import tests as jinja_tests
-from markupsafe import escape as html_escape
 
 from noetl.errors import TemplateValueError
 from noetl.template import list_filters
@@ -27,6 +26,7 @@ from noetl.template.methods import Value
 from noetl.template.methods import replace as replace_text
 from noetl.template.operators import COMPARISONS, percent_format
 
+_HTML: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&#34;", "'": "&#39;"})
 _MAX_WIDTH: Final = 1 << 24
 
 
@@ -53,7 +53,7 @@ def center(run: Evaluation, value: Value, width: Value = 80) -> str:
 def escape(run: Evaluation, value: Value) -> str:
     text = run.text(value)
     run.produce(5 * len(text))
-    return str(html_escape(text))
+    return text.translate(_HTML)
 
 
 def safe(run: Evaluation, value: Value) -> str:

@@ -19,10 +19,11 @@ _TOKEN = re.compile(
     r"[ \t\n]*(?:([A-Za-z_][A-Za-z0-9_]*)"
     r"|([0-9]+(?:\.[0-9]+)?)"
     r"|('[^'\\]*'|\"[^\"\\]*\")"
-    r"|(\}\}|\*\*|//|==|!=|<=|>=|[-+*/%~<>()\[\]{},.:|]))"
+    r"|(\*\*|//|==|!=|<=|>=|[-+*/%~<>()\[\]{},.:|]))"
 )
 
 _CLOSES: Final = {"(": ")", "[": "]", "{": "}"}
+_BRACKETS: Final = frozenset("()[]{}")
 _MAX_NESTING: Final = 20
 
 
@@ -30,6 +31,10 @@ class Token(NamedTuple):
     kind: int
     value: str
     offset: int
+
+
+# A large playbook has tens of thousands of tokens; this skips the checks of the named constructor.
+_new_token = tuple.__new__
 
 
 class Refused(Exception):  # noqa: N818 - it is not an error: Jinja takes over
@@ -61,27 +66,26 @@ def _expression(source: str, position: int) -> tuple[list[Token], int]:
         raise REFUSED
     tokens: list[Token] = []
     open_brackets: list[str] = []
-    match = _TOKEN.match
-    while True:
-        found = match(source, position)
-        if found is None:
+    for found in _TOKEN.finditer(source, position):
+        if found.start() != position:
             raise REFUSED
+        position = found.end()
         kind = found.lastindex or 0
         value = found[kind]
-        offset = found.start(kind)
-        position = found.end()
-        if kind == OPERATOR:
-            if value == "}}":
-                if not open_brackets:
-                    tokens.append(Token(END, "", offset))
-                    return tokens, position
-                # Inside brackets each brace closes a mapping.
-                value = "}"
-                position = offset + 1
+        offset = position - len(value)
+        if kind == OPERATOR and value in _BRACKETS:
             if value in _CLOSES:
                 open_brackets.append(_CLOSES[value])
                 if len(open_brackets) > _MAX_NESTING:
                     raise REFUSED
-            elif value in ")]}" and (not open_brackets or open_brackets.pop() != value):
+            elif open_brackets:
+                if open_brackets.pop() != value:
+                    raise REFUSED
+            elif value == "}" and source.startswith("}", position):
+                # Inside brackets each brace closes a mapping; outside, two end the expression.
+                tokens.append(_new_token(Token, (END, "", offset)))
+                return tokens, position + 1
+            else:
                 raise REFUSED
-        tokens.append(Token(kind, value, offset))
+        tokens.append(_new_token(Token, (kind, value, offset)))
+    raise REFUSED

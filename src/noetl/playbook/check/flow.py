@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from noetl.errors import TemplateSyntaxError
-from noetl.playbook.diagnostics import Position, nearest
+from noetl.playbook.diagnostics import Position
 from noetl.playbook.findings import Findings
 from noetl.playbook.model import Case, NextAction, Playbook, Step, Target
 from noetl.template import Template
@@ -46,6 +46,11 @@ class Flow:
                     found.append(target.step)
             known = tuple(name for name in dict.fromkeys(found) if name in self.names)
             self.following[step.name] = self.following.get(step.name, ()) + known
+        self.leading: dict[str, dict[str, None]] = {name: {} for name in self.names}
+        """For each step those that lead to it."""
+        for name, following in self.following.items():
+            for after in following:
+                self.leading[after][name] = None
         self.order = self._postorder(playbook.entry)
         self.reachable = frozenset(self.order)
         self._before = self._ancestors()
@@ -109,7 +114,7 @@ def check_flow(playbook: Playbook, flow: Flow, findings: Findings) -> None:
 def _check_name(name: str, at: Position, where: str, flow: Flow, findings: Findings) -> None:
     if name in flow.names or name == END:
         return
-    meant = nearest(name, flow.names)
+    meant = findings.guess(name, flow.names)
     findings.report(
         "step.unknown", at, f"there is no step `{name}`{where}", f"did you mean `{meant}`?" if meant else None
     )
@@ -118,15 +123,17 @@ def _check_name(name: str, at: Position, where: str, flow: Flow, findings: Findi
 def _check_join(step: Step, flow: Flow, findings: Findings) -> None:
     if step.join is None or step.join.mode == "spread":
         return
+    leading = flow.leading[step.name]
     for name, at in zip(step.join.of, step.join.of_at, strict=True):
         if name not in flow.names:
             _check_name(name, at, " to join", flow, findings)
-        elif step.name not in flow.following[name] and not flow.computed:
+        elif name not in leading and not flow.computed:
             findings.report(
                 "join.no_arc", at, f"step `{step.name}` waits for `{name}`, but nothing leads from there to it"
             )
-    for name, following in flow.following.items():
-        if step.name in following and name not in step.join.of:
+    listed = frozenset(step.join.of)
+    for name in leading:
+        if name not in listed:
             findings.report(
                 "join.unlisted", step.join.at, f"`{name}` leads to `{step.name}` but is not in its join's `of`"
             )

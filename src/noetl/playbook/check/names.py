@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from collections.abc import Mapping as Table
 from typing import Final
 
 from noetl.errors import TemplateSyntaxError
-from noetl.playbook.check.scopes import BodyNames, PlaybookNames, labels_of
-from noetl.playbook.diagnostics import Position, nearest
+from noetl.playbook.check.cycles import in_cycles
+from noetl.playbook.check.scopes import BodyNames, PlaybookNames
+from noetl.playbook.diagnostics import Position
 from noetl.playbook.findings import Findings
-from noetl.playbook.model import NOWHERE, Guard, Rule, Step, Value
+from noetl.playbook.model import NOWHERE, Case, Guard, Rule, Step, Value
 from noetl.records.tool import ToolDescription
 from noetl.template import Read, Template
 
@@ -66,14 +68,26 @@ class Judge:
     def rule_guard(self, rule: Rule, scope: frozenset[str], names: BodyNames) -> None:
         when = rule.when
         if rule.then.do == "skip" and isinstance(when, Template) and self._reads(when, "outcome"):
-            self.findings.report(
-                "rule.skip_outcome",
-                when.at,
-                "a skip rule is asked before the tool runs, so it cannot read `outcome`",
-                "read `_prev`, `ctx`, `iter` or an earlier task by its label",
-            )
+            self._report_skip_outcome(when)
             return
         self.guard(when, scope, names)
+
+    def skip_values(self, written: dict[str, Value], scope: frozenset[str], names: BodyNames) -> None:
+        """The patches of a skip rule, which are rendered before the tool runs."""
+        for template in _templates_in(written):
+            if self._reads(template, "outcome"):
+                self._report_skip_outcome(template)
+            else:
+                self.template(template, scope, names, in_guard=False)
+
+    def _report_skip_outcome(self, template: Template) -> None:
+        offset = next(read.offset for read in template.reads if read.path[0] == "outcome")
+        self.findings.report(
+            "rule.skip_outcome",
+            locate(template, offset),
+            "a skip rule is asked before the tool runs, so it cannot read `outcome`",
+            "read `_prev`, `ctx`, `iter` or an earlier task by its label",
+        )
 
     def _reads(self, template: Template, name: str) -> bool:
         try:
@@ -90,8 +104,11 @@ class Judge:
                 "template.syntax", locate(template, error.offset), f"this template does not parse: {error.message}"
             )
             return False
+        tested = {read.path for read in reads if read.guarded}
+        lengths = {len(path) for path in tested}
         for read in reads:
-            if not read.guarded:
+            # `x if x is defined else y` reads x only where it is there.
+            if not read.guarded and not any(read.path[:length] in tested for length in lengths):
                 self._read(template, read, scope, names, in_guard)
         return True
 
@@ -135,9 +152,9 @@ class Judge:
             case "args" if field not in names.args and not names.open:
                 self._report("name.args", template, read, "args", names.args)
             case "iter" if self.step is not None and not (names.open or field in ("parent", "index") or field in names.iter_keys):
-                self._report("name.iter", template, read, "iter", names.iter_keys | {"index"})
+                self._report("name.iter", template, read, "iter", names.iter_keys, ("index",))
             case "outcome" if field not in OUTCOME_FIELDS and field not in self._outcome_groups():
-                self._report("name.field", template, read, "outcome", OUTCOME_FIELDS | self._outcome_groups())
+                self._report("name.field", template, read, "outcome", OUTCOME_FIELDS, self._outcome_groups())
             case "event" if field not in EVENT_FIELDS:
                 self._report("name.field", template, read, "event", EVENT_FIELDS)
             case _:
@@ -151,8 +168,8 @@ class Judge:
 
     def _step_result(self, template: Template, read: Read) -> None:
         name = read.path[0]
-        if self.step is None:
-            return
+        if self.step is None or any(isinstance(node, Case) and node.on_event for node in self.step.body):
+            return  # a step that waits for events stays open while others run
         givers = self.names.bound.get(name, []) if name not in self.names.steps else [name]
         here = self.step.name
         if here not in givers and not any(self.names.flow.can_precede(giver, here) for giver in givers):
@@ -162,7 +179,7 @@ class Judge:
                 f"`{name}` cannot have a result here: it never runs before step `{here}`",
             )
         elif len(read.path) > 2 and read.path[1] == "results" and name in self.names.steps:
-            labels = labels_of(self.names.steps[name].body)
+            labels = self.names.labels_of_step(name)
             if read.path[2] not in labels:
                 self._report("name.field", template, read, f"{name}.results", labels, at=2)
 
@@ -173,16 +190,16 @@ class Judge:
             self.findings.report(
                 "name.iterator",
                 where,
-                f"the iterator `{root}` is not visible here: the loop is over when its step routes",
-                "read the step's result, a list with one entry for each element",
+                f"the iterator `{root}` is visible only inside its loop",
+                "once the loop is over, read the step's result: a list with one entry for each element",
             )
             return
         if root in LANGUAGE_NAMES:
             self.findings.report("name.not_here", where, f"`{root}` is not in scope at this place")
             return
-        choices = {*scope, *names.iterators, *names.args, *names.labels, *names.iter_keys}
-        choices |= {*self.names.workload, *self.names.ctx, *self.names.steps, *self.names.vars}
-        meant = nearest(root, choices)
+        known = self.names
+        here = (scope, names.iterators, names.args, names.labels, names.iter_keys)
+        meant = self.findings.guess(root, *here, known.workload, known.ctx, known.steps, known.vars)
         self.findings.report(
             "name.unknown",
             where,
@@ -191,10 +208,10 @@ class Judge:
         )
 
     def _report(
-        self, code: str, template: Template, read: Read, owner: str, known: frozenset[str], at: int = 1
+        self, code: str, template: Template, read: Read, owner: str, *known: Collection[str], at: int = 1
     ) -> None:
         field = read.path[at]
-        meant = nearest(field, known)
+        meant = self.findings.guess(field, *known)
         self.findings.report(
             code,
             locate(template, read.offset),
@@ -207,15 +224,10 @@ class Judge:
     def workload_cycles(self, workload: dict[str, Value]) -> None:
         """Reports workload values that need each other to be rendered."""
         needs = {name: self._needs(value, workload) for name, value in workload.items()}
-        settled: set[str] = set()
-        waiting = dict(needs)
-        while ready := [name for name, need in waiting.items() if need.keys() <= settled]:
-            settled.update(ready)
-            for name in ready:
-                del waiting[name]
-        in_cycle = [name for name in waiting if _leads_to_itself(name, waiting)]
+        needed = in_cycles(needs)
+        in_cycle = [name for name in workload if name in needed]
         if in_cycle:
-            template = next(iter(waiting[in_cycle[0]].values()))
+            template = next(iter(needs[in_cycle[0]].values()))
             self.findings.report(
                 "workload.cycle",
                 template.at,
@@ -224,22 +236,15 @@ class Judge:
 
     def _needs(self, value: Value, workload: dict[str, Value]) -> dict[str, Template]:
         found: dict[str, Template] = {}
-        waiting = [value]
-        while waiting:
-            item = waiting.pop()
-            if isinstance(item, Template):
-                try:
-                    reads = item.reads
-                except TemplateSyntaxError:  # reported by `template`
-                    continue
-                for read in reads:
-                    name = read.path[1] if read.path[0] == "workload" and len(read.path) > 1 else read.path[0]
-                    if name in workload:
-                        found[name] = item
-            elif isinstance(item, dict):
-                waiting.extend(item.values())
-            elif isinstance(item, list):
-                waiting.extend(item)
+        for item in _templates_in(value):
+            try:
+                reads = item.reads
+            except TemplateSyntaxError:  # reported by `template`
+                continue
+            for read in reads:
+                name = read.path[1] if read.path[0] == "workload" and len(read.path) > 1 else read.path[0]
+                if name in workload:
+                    found[name] = item
         return found
 
 
@@ -265,22 +270,21 @@ def is_one_expression(when: Template) -> bool:
     return when.sole or Template(when.source.strip()).sole
 
 
+def _templates_in(written: Value) -> Iterator[Template]:
+    waiting = [written]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, Template):
+            yield item
+        elif isinstance(item, dict):
+            waiting.extend(item.values())
+        elif isinstance(item, list):
+            waiting.extend(item)
+
+
 def locate(template: Template, offset: int) -> Position:
     """The file position of a character of a template."""
     if template.at is None:
         return NOWHERE
     found: Position = template.at.locate(offset)
     return found
-
-
-def _leads_to_itself(name: str, needs: dict[str, dict[str, Template]]) -> bool:
-    waiting = list(needs[name])
-    seen: set[str] = set()
-    while waiting:
-        other = waiting.pop()
-        if other == name:
-            return True
-        if other not in seen and other in needs:
-            seen.add(other)
-            waiting.extend(needs[other])
-    return False

@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
+from noetl.playbook.check.cycles import in_cycles
 from noetl.playbook.check.sql import check_sql
-from noetl.playbook.diagnostics import nearest
 from noetl.playbook.fields import quoted
 from noetl.playbook.findings import Findings
 from noetl.playbook.model import (
@@ -21,9 +21,11 @@ from noetl.playbook.model import (
     Playbook,
     Sink,
     SinkAction,
+    Step,
     Task,
     TaskAction,
     Value,
+    WorkbookEntry,
 )
 from noetl.records.tool import ToolDescription, field_types
 from noetl.template import Template
@@ -40,22 +42,40 @@ SHORT_KINDS: Final = {
 }
 
 
+def owners(playbook: Playbook) -> Iterator[Step | WorkbookEntry]:
+    """Everything that has a body."""
+    yield from playbook.steps
+    yield from playbook.workbook
+
+
+NOT_FIELDS: Final = {"type": "write `kind`", "as": "a task's result is read by its label"}
+"""Words that mean something in no dialect, where a kind does not have them as a field."""
+
+OTHER_WORDS: Final = {
+    "retry": "repeat it by a rule: {when: …, then: {do: retry, attempts: …}}",
+    "poll": "repeat it by a rule: {when: …, then: {do: retry, attempts: …}}",
+    "with": "write `args`",
+    "sink": "write another task after it",
+}
+"""What to write for words that other dialects have on a task."""
+
+
 def tasks_in(nodes: tuple[Node, ...]) -> Iterator[Task]:
     """Every task of a body, sinks and case actions included."""
     for node in nodes:
         if isinstance(node, Task):
             yield node
-            yield from _sink_task(node.sink)
+            yield from sink_task(node.sink)
         elif isinstance(node, Block):
             yield from tasks_in(node.body)
-            yield from _sink_task(node.sink)
+            yield from sink_task(node.sink)
         elif isinstance(node, Parallel):
             yield from tasks_in(tuple(branch.node for branch in node.branches))
         else:
             yield from _case_tasks(node)
 
 
-def _sink_task(sink: Sink | None) -> Iterator[Task]:
+def sink_task(sink: Sink | None) -> Iterator[Task]:
     if sink is not None:
         yield sink.task
 
@@ -73,9 +93,9 @@ def _case_tasks(case: Case) -> Iterator[Task]:
 
 def check_pipelines(playbook: Playbook, kinds: Table[str, ToolDescription], findings: Findings) -> None:
     entries = {entry.name for entry in playbook.workbook}
-    for owner in (*playbook.steps, *playbook.workbook):
+    for owner in owners(playbook):
         _check_labels(owner.body, findings)
-        for task in (*tasks_in(owner.body), *_sink_task(owner.sink)):
+        for task in (*tasks_in(owner.body), *sink_task(owner.sink)):
             _check_tool(task, kinds, entries, findings)
     _check_recursion(playbook, findings)
 
@@ -106,7 +126,7 @@ def _check_jumps(task: Task, labels: dict[str, int], findings: Findings) -> None
     for rule in task.rules or ():
         to = rule.then.to
         if rule.then.do == "jump" and to is not None and to not in labels:
-            meant = nearest(to, labels)
+            meant = findings.guess(to, labels)
             findings.report(
                 "jump.unknown_label",
                 rule.then.at,
@@ -120,7 +140,7 @@ def _check_tool(
 ) -> None:
     description = kinds.get(task.kind)
     if description is None:
-        meant = SHORT_KINDS.get(task.kind) or nearest(task.kind, kinds)
+        meant = SHORT_KINDS.get(task.kind) or findings.guess(task.kind, kinds)
         findings.report(
             "tool.unknown_kind",
             task.config_at.get("kind", task.at),
@@ -140,13 +160,7 @@ def _check_fields(task: Task, description: ToolDescription, findings: Findings) 
         at = task.config_at.get(name, task.at)
         info = known.get(name)
         if info is None:
-            meant = nearest(name, known)
-            findings.report(
-                "tool.unknown_field",
-                at,
-                f"tool kind `{task.kind}` has no field `{name}`",
-                f"did you mean `{meant}`?" if meant else None,
-            )
+            _report_unknown_field(task, name, known, findings)
         elif not has_template(written):
             try:
                 msgspec.convert(written, info.type)
@@ -162,14 +176,35 @@ def _check_fields(task: Task, description: ToolDescription, findings: Findings) 
             findings.report(
                 "tool.missing_field", task.first_at, f"tool kind `{task.kind}` needs {_either(group)}"
             )
-    for name, same in description.synonyms.items():
-        if name in task.config and same in task.config:
+    _check_synonyms(task, description, findings)
+
+
+def _report_unknown_field(task: Task, name: str, known: Table[str, object], findings: Findings) -> None:
+    at = task.config_at.get(name, task.at)
+    if name in NOT_FIELDS:
+        findings.report("key.replaced", at, f"a task has no `{name}`", NOT_FIELDS[name])
+        return
+    meant = findings.guess(name, known)
+    findings.report(
+        "tool.unknown_field",
+        at,
+        f"tool kind `{task.kind}` has no field `{name}`",
+        f"did you mean `{meant}`?" if meant else OTHER_WORDS.get(name),
+    )
+
+
+def _check_synonyms(task: Task, description: ToolDescription, findings: Findings) -> None:
+    written: dict[str, str] = {}
+    for name in task.config:
+        same = description.synonyms.get(name, name)
+        if same in written:
             findings.report(
                 "tool.same_field_twice",
                 task.config_at.get(name, task.at),
-                f"`{name}` and `{same}` mean the same field",
+                f"`{name}` and `{written[same]}` mean the same field",
                 f"keep `{same}`",
             )
+        written.setdefault(same, name)
 
 
 def _plain(error: msgspec.ValidationError) -> str:
@@ -194,7 +229,7 @@ def _check_workbook_name(task: Task, entries: set[str], findings: Findings) -> N
     if isinstance(name, Template):
         findings.report("value.template", at, "a workbook task is named by plain text", "name it directly")
     elif isinstance(name, str) and name not in entries:
-        meant = nearest(name, entries)
+        meant = findings.guess(name, entries)
         findings.report(
             "workbook.unknown",
             at,
@@ -207,20 +242,15 @@ def _check_recursion(playbook: Playbook, findings: Findings) -> None:
     """A workbook task that calls itself, directly or through others, would never end."""
     calls = {
         entry.name: [
-            task.config.get("name") for task in tasks_in(entry.body) if task.kind == "workbook"
+            name
+            for task in tasks_in(entry.body)
+            if task.kind == "workbook" and isinstance(name := task.config.get("name"), str)
         ]
         for entry in playbook.workbook
     }
+    recursive = in_cycles(calls)
     for entry in playbook.workbook:
-        waiting = list(calls[entry.name])
-        seen: set[object] = set()
-        while waiting:
-            name = waiting.pop()
-            if name == entry.name:
-                findings.report("workbook.recursive", entry.at, f"workbook task `{entry.name}` calls itself")
-                break
-            if name not in seen and isinstance(name, str):
-                seen.add(name)
-                waiting.extend(calls.get(name, []))
+        if entry.name in recursive:
+            findings.report("workbook.recursive", entry.at, f"workbook task `{entry.name}` calls itself")
 
 

@@ -7,10 +7,10 @@ be wrong; a ctx key that nothing writes, or a keychain entry that is not declare
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from noetl.playbook.check.flow import Flow, targets
-from noetl.playbook.check.pipelines import tasks_in
+from noetl.playbook.check.pipelines import owners, sink_task, tasks_in
 from noetl.playbook.model import (
     Block,
     Case,
@@ -56,27 +56,38 @@ class PlaybookNames:
         self.spread_iterators = frozenset(
             step.spread.iterator for step in playbook.steps if step.spread is not None
         )
-        self.token_args: dict[str, set[str]] = {name: set(step.args) for name, step in self.steps.items()}
-        self.every_arg: set[str] = set()
-        self._collect_args(playbook)
-        self.entries = _names_for_entries(playbook)
+        self.token_args = self._token_args(playbook)
+        """What a token can bring to each step."""
+        self.entries = _names_for_entries(playbook, self.token_args)
+        self._labels: dict[str, frozenset[str]] = {}
 
-    def _collect_args(self, playbook: Playbook) -> None:
+    def labels_of_step(self, name: str) -> frozenset[str]:
+        found = self._labels.get(name)
+        if found is None:
+            found = self._labels[name] = labels_of(self.steps[name].body)
+        return found
+
+    def _token_args(self, playbook: Playbook) -> dict[str, frozenset[str]]:
+        given: dict[str, set[str]] = {name: set(step.args) for name, step in self.steps.items()}
         carried: set[str] = set()
         anywhere: set[str] = set()
+        passed: set[str] = set()
         for step in playbook.steps:
             for target in targets(step):
-                self.every_arg.update(target.args)
+                passed.update(target.args)
                 if isinstance(target.step, Template):
                     anywhere.update(target.args)
-                elif target.step in self.token_args:
-                    self.token_args[target.step].update(target.args)
+                elif target.step in given:
+                    given[target.step].update(target.args)
                     if target.carry:
                         carried.add(target.step)
-        for name, known in self.token_args.items():
-            known.update(anywhere)
-            if name in carried:
-                known.update(self.every_arg)
+        # Most steps of a canonical playbook can get every arg there is; they share one set, because a set
+        # for each would grow with the square of the file.
+        everything = frozenset(passed)
+        return {
+            name: (everything if own <= everything else everything | own) if name in carried else frozenset(anywhere | own)
+            for name, own in given.items()
+        }
 
 
 class BodyNames:
@@ -160,18 +171,20 @@ def iter_writes(nodes: Iterable[Node]) -> frozenset[str]:
 def step_body_names(step: Step, names: PlaybookNames) -> BodyNames:
     """The names in a step's body."""
     iterator = frozenset((step.loop.iterator,)) if step.loop is not None else frozenset[str]()
-    joined = frozenset({"join_results"}) if step.join is not None and step.join.mode == "spread" else frozenset()
+    args = names.token_args.get(step.name, frozenset())
+    if step.join is not None and step.join.mode == "spread":
+        args |= {"join_results"}
     return BodyNames(
         labels=labels_of(step.body),
         iterators=iterator,
-        args=frozenset(names.token_args.get(step.name, ())) | joined,
+        args=args,
         iter_keys=iter_writes(step.body) | iterator,
     )
 
 
 def _ctx_writes(playbook: Playbook) -> Iterable[str]:
-    for owner in (*playbook.steps, *playbook.workbook):
-        for task in tasks_in(owner.body):
+    for owner in owners(playbook):
+        for task in (*tasks_in(owner.body), *sink_task(owner.sink)):
             for rule in task.rules or ():
                 yield from rule.then.set_ctx
         for node in owner.body:
@@ -184,28 +197,45 @@ def _ctx_writes(playbook: Playbook) -> Iterable[str]:
                             yield action.into
 
 
-def _names_for_entries(playbook: Playbook) -> dict[str, BodyNames]:
-    """A workbook task sees what its callers give it, and their iterators."""
-    calls: dict[object, list[tuple[Step | WorkbookEntry, Task]]] = {}
-    for owner in (*playbook.steps, *playbook.workbook):
+class _Call(NamedTuple):
+    """A task that calls a workbook entry, and what is around it."""
+
+    owner: Step | WorkbookEntry
+    iterators: set[str]
+    task: Task
+
+
+def _names_for_entries(playbook: Playbook, token_args: dict[str, frozenset[str]]) -> dict[str, BodyNames]:
+    """A workbook task sees what its callers give it, their tokens' args and their iterators."""
+    calls: dict[object, list[_Call]] = {}
+    for owner in owners(playbook):
+        iterators = _iterators_in(owner)
         for task in tasks_in(owner.body):
             if task.kind == "workbook" and isinstance(task.config.get("name"), str):
-                calls.setdefault(task.config["name"], []).append((owner, task))
-    return {entry.name: _names_for_entry(entry, calls.get(entry.name, [])) for entry in playbook.workbook}
+                calls.setdefault(task.config["name"], []).append(_Call(owner, iterators, task))
+    return {
+        entry.name: _names_for_entry(entry, calls.get(entry.name, []), token_args)
+        for entry in playbook.workbook
+    }
 
 
-def _names_for_entry(entry: WorkbookEntry, calls: list[tuple[Step | WorkbookEntry, Task]]) -> BodyNames:
+def _names_for_entry(
+    entry: WorkbookEntry, calls: list[_Call], token_args: dict[str, frozenset[str]]
+) -> BodyNames:
     args = set(entry.args)
     iterators = set() if entry.loop is None else {entry.loop.iterator}
-    for owner, task in calls:
-        iterators |= _iterators_in(owner)
-        args |= keys_of(task.args)
+    for call in calls:
+        iterators |= call.iterators
+        args |= keys_of(call.task.args)
+        if isinstance(call.owner, Step):
+            args |= token_args[call.owner.name]
     return BodyNames(
         labels=labels_of(entry.body),
         iterators=frozenset(iterators),
         args=frozenset(args),
         iter_keys=iter_writes(entry.body) | frozenset(iterators),
-        open=any(not isinstance(task.args, dict) for _, task in calls),
+        # What another workbook task passes on is its own callers' business.
+        open=any(not isinstance(call.task.args, dict) or isinstance(call.owner, WorkbookEntry) for call in calls),
         nested=True,
     )
 

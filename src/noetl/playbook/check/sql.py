@@ -27,12 +27,16 @@ AS_NAME: Final = ("identifier", TRUSTED)
 
 
 def check_sql(task: Task, description: ToolDescription, findings: Findings) -> None:
-    dialect = DIALECTS.get(task.kind)
-    if dialect is None:
-        return
     for name in description.sql_fields:
-        text = task.config.get(name)
-        if isinstance(text, Template):
+        kind, fields = task.kind, task.config
+        *outer, last = name.split(".")
+        for key in outer:
+            inner = fields.get(key)
+            fields = inner if isinstance(inner, dict) else {}
+            kind = fields.get("kind")
+        dialect = DIALECTS.get(kind) if isinstance(kind, str) else None
+        text = fields.get(last)
+        if dialect is not None and isinstance(text, Template):
             _check_text(text, dialect, findings)
 
 

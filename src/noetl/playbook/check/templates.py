@@ -154,14 +154,19 @@ class _Walk:
         judge.values(task.config, scope, own)
         judge.values(task.spec, scope, own)
         for rule in task.rules or ():
-            seen = PIPELINE if rule.then.do == "skip" else RULES
             judge.kind = task.kind
+            if rule.then.do == "skip":
+                judge.rule_guard(rule, scope, own)
+                judge.skip_values(rule.then.set_iter, scope, own)
+                judge.skip_values(rule.then.set_ctx, scope, own)
+                continue
+            seen = scope | RULES
             judge.rule_guard(rule, seen, own)
-            judge.value(rule.then.attempts, RULES, own)
-            judge.value(rule.then.backoff.delay, RULES, own)
-            judge.value(rule.then.backoff.max_delay, RULES, own)
-            judge.values(rule.then.set_iter, RULES, own)
-            judge.values(rule.then.set_ctx, RULES, own)
+            judge.value(rule.then.attempts, seen, own)
+            judge.value(rule.then.backoff.delay, seen, own)
+            judge.value(rule.then.backoff.max_delay, seen, own)
+            judge.values(rule.then.set_iter, seen, own)
+            judge.values(rule.then.set_ctx, seen, own)
         self.retry(task.retry, own)
         self.poll(task.poll, own)
         self.sink(task.sink, own)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from noetl.playbook.dialects import sections
 from noetl.playbook.dialects.loops import read_loop
@@ -52,7 +52,7 @@ def _step(low: Lowering, node: Node) -> Step | None:
     spec = step_spec(low, fields)
     if not fields.has("tool") and not fields.has("next"):
         low.findings.report("step.idle", fields.first, f"{fields.what} has neither `tool` nor `next`")
-    built = {
+    built: dict[str, Any] = {
         "description": fields.text("desc"),
         "admit": admission(low, spec),
         "join": join(low, spec),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from noetl.errors import TemplateSyntaxError
 from noetl.playbook.dialects.lowering import Lowering, position
@@ -73,8 +73,14 @@ def _entry(low: Lowering, node: Node, number: int, defaults: Defaults) -> CaseBr
         return None
     when: Guard | None = None
     if fields.has("else"):
-        if fields.has("when") or fields.has("then"):
-            low.findings.report("rule.else_with_when", fields.key("else"), "`else` stands alone in its entry")
+        for extra in ("when", "then"):
+            if fields.has(extra):
+                low.findings.report(
+                    "rule.else_with_when",
+                    fields.key(extra),
+                    f"`{extra}` cannot stand beside `else` in a case entry",
+                    "make `else` an entry of its own",
+                )
         if defaults.on_event:
             low.findings.report(
                 "case.else_on_event",
@@ -84,24 +90,35 @@ def _entry(low: Lowering, node: Node, number: int, defaults: Defaults) -> CaseBr
         chain = fields.entries["else"].value
     else:
         fields.require("when", "then")
-        if not fields.has("then") or not fields.has("when"):
+        if not fields.has("then"):
             return None
         read = fields.guard()
         when = False if read is None else read
         chain = fields.entries["then"].value
     if isinstance(chain, Mapping) and set(chain.entries) == {"then"}:
         chain = chain.entries["then"].value
+    _check_entry_spec(low, fields)
     retry = read_retry(low, fields)
     inherited = defaults.retry if retry is None or retry.scope == "chain" else retry
     return CaseBranch(
         id=f"case_{number}",
         when=when,
-        every_moment=_names_event(when),
+        every_moment=defaults.on_event or _names_event(when),
         priority=fields.number("priority") or 0,
         retry=retry if retry is not None and retry.scope == "chain" else None,
         actions=_chain(low, chain, inherited),
         at=position(fields.first),
     )
+
+
+def _check_entry_spec(low: Lowering, entry: Fields) -> None:
+    """`cache` is a hint that changes no result, so nothing of it reaches the model."""
+    spec = entry.mapping("spec")
+    if spec is not None:
+        fields = Fields(low.findings, spec, "`spec` of a case entry", spec.entries)
+        for name in spec.entries:
+            if name != "cache":
+                fields.unknown(name, ("cache",), "knob.unknown")
 
 
 def _names_event(when: Guard | None) -> bool:
@@ -222,13 +239,13 @@ def _collect(low: Lowering, owner: Fields) -> CollectAction | None:
         return None
     fields.require("from", "into")
     into = fields.name("into")
-    mode = fields.choice("mode", ("append", "extend"))
+    mode: Literal["append", "extend"] | None = fields.choice("mode", ("append", "extend"))
     if into is None or not fields.has("from"):
         return None
     return CollectAction(
         source=path_or_value(low, fields, "from"),
         into=into,
-        mode=mode or "append",  # type: ignore[arg-type]
+        mode=mode or "append",
         at=position(owner.key("collect")),
     )
 

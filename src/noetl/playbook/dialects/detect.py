@@ -31,17 +31,17 @@ def detect(root: Mapping, findings: Findings) -> Dialect:
     _check_kind(root, findings)
     v2 = next(_v2_evidence(root), None)
     canonical = next(_canonical_evidence(root), None)
-    if v2 and canonical:
+    version = root.entries.get("apiVersion")
+    written = version.value.value if version is not None and isinstance(version.value, Scalar) else None
+    if v2 and canonical and written != V1:
         findings.report(
             "dialect.mixed",
             v2.at,
             f"`{v2.key}` (line {v2.at.line}) is v2, but `{canonical.key}` (line {canonical.at.line}) is canonical",
             "write the whole playbook in one of them; `noetl migrate` turns v2 into canonical",
         )
-    version = root.entries.get("apiVersion")
     if version is None:
         return _without_version(root, findings, v2)
-    written = version.value.value if isinstance(version.value, Scalar) else None
     if written == V1:
         return "v1"
     if written != V2:

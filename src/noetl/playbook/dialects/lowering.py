@@ -30,10 +30,12 @@ class Lowering:
         self.kinds = kinds
         self.v2 = v2
 
-    def fields(self, node: Node, what: str, known: Collection[str]) -> Fields | None:
+    def fields(
+        self, node: Node, what: str, known: Collection[str], reported: Collection[str] = ()
+    ) -> Fields | None:
         """The fields of a mapping; anything else is reported."""
         if isinstance(node, Mapping):
-            return Fields(self.findings, node, what, known)
+            return Fields(self.findings, node, what, known, reported)
         self.findings.report("value.type", node, f"{what} must be a mapping")
         return None
 

@@ -7,14 +7,14 @@ from typing import Final
 from noetl.playbook.dialects.lowering import Lowering, position
 from noetl.playbook.fields import Fields
 from noetl.playbook.findings import Place
-from noetl.playbook.model import Backoff, Directive, Guard, Loop, Rule
+from noetl.playbook.model import Backoff, Directive, Do, Guard, Loop, Rule
 from noetl.playbook.reader import Mapping, Node, Sequence
 
 THEN_KEYS: Final = frozenset(
     {"do", "attempts", "backoff", "delay", "max_delay", "jitter", "to", "set_iter", "set_ctx"}
 )
 RETRY_KEYS: Final = ("attempts", "backoff", "delay", "max_delay", "jitter")
-DIRECTIVES: Final = ("continue", "skip", "retry", "jump", "break", "fail")
+DIRECTIVES: Final[tuple[Do, ...]] = ("continue", "skip", "retry", "jump", "break", "fail")
 
 
 def rules(low: Lowering, spec: Fields, loop: Loop | None) -> tuple[Rule, ...] | None:
@@ -34,7 +34,7 @@ def rules(low: Lowering, spec: Fields, loop: Loop | None) -> tuple[Rule, ...] | 
         fields.wrong_type("rules", "a list")
         return None
     found = [read for item in written.items if (read := _rule(low, item, loop)) is not None]
-    if found and not any(rule.when is None for rule in found):
+    if any(rule.then.do != "skip" for rule in found) and not any(rule.when is None for rule in found):
         low.findings.report(
             "rules.no_else", fields.key("rules"), "these rules have no `else`; an outcome that none matches continues"
         )
@@ -109,10 +109,10 @@ def _directive(low: Lowering, fields: Fields, loop: Loop | None) -> Directive | 
         fields.require("to")
     attempts = fields.count("attempts")
     return Directive(
-        do=do,  # type: ignore[arg-type]
+        do=do,
         attempts=3 if attempts is None else attempts,
         backoff=Backoff(
-            kind=fields.choice("backoff", ("none", "linear", "exponential")) or "none",  # type: ignore[arg-type]
+            kind=fields.choice("backoff", ("none", "linear", "exponential")) or "none",
             delay=fields.duration("delay") or 0.0,
             max_delay=fields.duration("max_delay"),
             jitter=fields.flag("jitter") or False,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 from noetl.playbook.dialects.lowering import Lowering, position
 from noetl.playbook.fields import Fields
@@ -14,7 +14,12 @@ RETRY_KEYS: Final = frozenset(
     | {"retry_when", "stop_when", "on", "scope"}
 )
 BACKOFF_KEYS: Final = frozenset({"type", "delay_seconds", "max_delay_seconds", "jitter", "multiplier"})
-BACKOFF_TYPES: Final = {"fixed": "none", "none": "none", "linear": "linear", "exponential": "exponential"}
+BACKOFF_TYPES: Final[dict[str, Literal["none", "linear", "exponential"]]] = {
+    "fixed": "none",
+    "none": "none",
+    "linear": "linear",
+    "exponential": "exponential",
+}
 POLL_KEYS: Final = frozenset({"until", "interval", "max_attempts", "deadline"})
 
 
@@ -32,7 +37,8 @@ def read_retry(low: Lowering, owner: Fields, name: str = "retry") -> Retry | Non
         attempts = owner.count(name)
         return None if attempts is None else Retry(max_attempts=attempts, at=position(owner.key(name)))
     if not isinstance(node, Mapping):
-        return owner.wrong_type(name, "a number of attempts or a mapping")
+        owner.wrong_type(name, "a number of attempts or a mapping")
+        return None
     fields = Fields(low.findings, node, f"`{name}`", RETRY_KEYS)
     attempts = fields.count("max_attempts")
     scope = fields.choice("scope", ("tool", "chain", "step"))
@@ -51,7 +57,7 @@ def _backoff(low: Lowering, fields: Fields) -> Backoff:
     """By `backoff: {type, …}`, or by `initial_delay` and `backoff_multiplier`."""
     delay = fields.duration("initial_delay")
     multiplier = fields.number("backoff_multiplier")
-    kind = "none" if multiplier is None else "exponential"
+    kind: Literal["none", "linear", "exponential"] = "none" if multiplier is None else "exponential"
     max_delay = fields.duration("max_delay")
     jitter = fields.flag("jitter")
     node = fields.raw("backoff")
@@ -65,7 +71,7 @@ def _backoff(low: Lowering, fields: Fields) -> Backoff:
     elif node is not None:
         kind = BACKOFF_TYPES.get(fields.choice("backoff", BACKOFF_TYPES) or "", kind)
     return Backoff(
-        kind=kind,  # type: ignore[arg-type]
+        kind=kind,
         delay=0.0 if delay is None else delay,
         multiplier=2.0 if multiplier is None else multiplier,
         max_delay=max_delay,

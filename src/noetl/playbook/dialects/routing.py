@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 from noetl.playbook.dialects.lowering import Lowering, position
 from noetl.playbook.dialects.policies import open_rule
-from noetl.playbook.dialects.specs import refuse_directives
+from noetl.playbook.dialects.specs import refuse_directives, refuse_words
 from noetl.playbook.fields import Fields
 from noetl.playbook.knobs import ARC_KNOBS, NEXT_KNOBS
 from noetl.playbook.model import AdmitRule, Arc, Join, Router, Target
@@ -48,7 +48,7 @@ def _admit_rule(low: Lowering, node: Node) -> AdmitRule | None:
         return None
     when, then, at = read
     # `do` was reported for the whole policy already; here it must not count as a mistyped `allow`.
-    fields = low.fields(then, "`then` of an admission rule", ("allow", "do"))
+    fields = low.fields(then, "`then` of an admission rule", ("allow",), reported=("do",))
     if fields is None:
         return None
     if not fields.has("do"):
@@ -71,7 +71,7 @@ def join(low: Lowering, spec: Fields) -> Join | None:
         else:
             low.findings.report("value.type", item, "`of` must list the names of steps")
     return Join(
-        mode=fields.choice("mode", ("all", "any", "active")) or "all",  # type: ignore[arg-type]
+        mode=fields.choice("mode", ("all", "any", "active")) or "all",
         of=tuple(str(name.value) for name in names),
         of_at=tuple(position(name) for name in names),
         at=position(spec.key("join")),
@@ -89,16 +89,17 @@ def router(low: Lowering, step: Fields) -> Router:
     fields = Fields(low.findings, node, "`next`", ("spec", "arcs"))
     if not fields.has("arcs"):
         low.findings.report("next.shape", fields.first, "`next` needs `arcs`", "next: {arcs: [{step: …}]}")
-    mode = None
+    mode: Literal["exclusive", "inclusive"] | None = None
     spec = fields.mapping("spec")
     if spec is not None:
         inner = Fields(low.findings, spec, "`next.spec`", NEXT_KNOBS)
         mode = inner.choice("mode", ("exclusive", "inclusive"))
         if (policy := inner.raw("policy")) is not None:
             refuse_directives(low, policy, "`next.spec.policy`")
+            refuse_words(low, policy)
     arcs = fields.sequence("arcs")
     read = [arc for item in (arcs.items if arcs else []) if (arc := _arc(low, item)) is not None]
-    return Router(mode=mode or "exclusive", arcs=tuple(read), at=position(step.key("next")))  # type: ignore[arg-type]
+    return Router(mode=mode or "exclusive", arcs=tuple(read), at=position(step.key("next")))
 
 
 def _arc(low: Lowering, node: Node) -> Arc | None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
-from noetl.playbook.diagnostics import nearest
 from noetl.playbook.dialects.lowering import Lowering, position
 from noetl.playbook.dialects.specs import knobs
 from noetl.playbook.fields import Fields, values
 from noetl.playbook.findings import Place
 from noetl.playbook.knobs import EXECUTOR_KNOBS, TASK_KNOBS
 from noetl.playbook.model import Executor, KeychainEntry, Value
-from noetl.playbook.reader import Mapping, Node, Sequence
+from noetl.playbook.reader import Mapping, Node, Scalar, Sequence
 
 ROOT_KEYS: Final = frozenset(
     {"apiVersion", "kind", "metadata", "keychain", "executor", "workload", "workflow", "workbook"}
@@ -76,7 +75,7 @@ def metadata(low: Lowering, root: Fields) -> Metadata:
 
 
 def keychain(low: Lowering, root: Fields) -> tuple[KeychainEntry, ...]:
-    node = root.sequence("keychain")
+    node = None if _is_null(root.raw("keychain")) else root.sequence("keychain")
     if node is None:
         return ()
     entries: list[KeychainEntry] = []
@@ -118,32 +117,45 @@ def _keychain_entry(low: Lowering, item: Node) -> KeychainEntry | None:
 
 def executor(low: Lowering, root: Fields) -> tuple[Executor, tuple[str, Place] | None]:
     """The executor, and the entry step it names with its position."""
-    node = root.mapping("executor")
+    node = None if _is_null(root.raw("executor")) else root.mapping("executor")
     if node is None:
         return Executor(), None
-    for name in node.entries.keys() & CREDENTIAL_WORDS:
-        low.findings.report(
-            "executor.credentials",
-            node.entries[name].key,
-            f"`{name}` does not belong under `executor`",
-            "declare credentials in the root section `keychain`",
-        )
-    fields = Fields(low.findings, node, "executor", EXECUTOR_KEYS | CREDENTIAL_WORDS)
-    profile = fields.choice("profile", ("local", "distributed"))
+    _refuse_credentials(low, node, CREDENTIAL_WORDS)
+    fields = Fields(low.findings, node, "executor", EXECUTOR_KEYS, reported=CREDENTIAL_WORDS)
+    profile: Literal["local", "distributed"] | None = fields.choice("profile", ("local", "distributed"))
     version = fields.text("version")
     _check_runtime(low, fields, version)
     spec = fields.mapping("spec")
     if spec is None:
-        return Executor(profile=profile, version=version), None  # type: ignore[arg-type]
+        return Executor(profile=profile, version=version), None
+    # The name of a tool kind is a group of that kind's knobs, `secrets` too.
+    refused = CREDENTIAL_WORDS.difference(low.kinds)
+    _refuse_credentials(low, spec, refused)
     inner = Fields(low.findings, spec, "executor.spec", spec.entries.keys())
     entry = inner.name("entry_step")
     built = Executor(
-        profile=profile,  # type: ignore[arg-type]
+        profile=profile,
         version=version,
-        spec=knobs(low, inner, TASK_KNOBS, EXECUTOR_KNOBS),
+        spec=knobs(low, inner, TASK_KNOBS, EXECUTOR_KNOBS, reported=refused),
         deadline=inner.duration("deadline"),
     )
     return built, None if entry is None else (entry, inner.place("entry_step"))
+
+
+def _refuse_credentials(low: Lowering, node: Mapping, words: frozenset[str]) -> None:
+    for name, entry in node.entries.items():
+        if name in words:
+            low.findings.report(
+                "executor.credentials",
+                entry.key,
+                f"`{name}` does not belong under `executor`",
+                "declare credentials in the root section `keychain`",
+            )
+
+
+def _is_null(node: Node | None) -> bool:
+    """A section whose key is written and whose content is not."""
+    return isinstance(node, Scalar) and node.value is None
 
 
 def _check_runtime(low: Lowering, fields: Fields, version: str | None) -> None:
@@ -165,14 +177,16 @@ def choose_entry(
     if wanted is not None:
         name, where = wanted
         if name not in names:
-            meant = nearest(name, names)
+            meant = low.findings.guess(name, names)
             hint = f"did you mean `{meant}`?" if meant else None
             low.findings.report("step.unknown", where, f"`entry_step` names no step: `{name}`", hint)
         return name
     if "start" in names or not root.has("workflow"):
         return "start"
     if not names:
-        low.findings.report("workflow.empty", root.key("workflow"), "the workflow has no steps")
+        written = root.raw("workflow")
+        if _is_null(written) or (isinstance(written, Sequence) and not written.items):
+            low.findings.report("workflow.empty", root.key("workflow"), "the workflow has no steps")
         return "start"
     if first_will_do:
         low.findings.report(
@@ -192,7 +206,7 @@ def workload(low: Lowering, root: Fields) -> dict[str, Value]:
         return {}
     if isinstance(node, Mapping):
         return values(low.findings, node)
-    if getattr(node, "value", 0) is not None:
+    if not _is_null(node):
         root.wrong_type("workload", "a mapping")
     return {}
 
@@ -200,7 +214,7 @@ def workload(low: Lowering, root: Fields) -> dict[str, Value]:
 def items(low: Lowering, root: Fields, name: str) -> list[Node]:
     """The entries of a root section that is a list."""
     node = root.raw(name)
-    if node is None or getattr(node, "value", 0) is None:
+    if node is None or _is_null(node):
         return []
     if isinstance(node, Sequence):
         return node.items

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from collections.abc import Mapping as Table
 
 from noetl.playbook.dialects.lowering import Lowering
@@ -14,7 +15,13 @@ GROUPS = {"result": frozenset({"inline_max_bytes", "store", "select"}), "limits"
 
 
 def knobs(
-    low: Lowering, fields: Fields, layered: Table[str, str], own: Table[str, str], *, strict: bool = False
+    low: Lowering,
+    fields: Fields,
+    layered: Table[str, str],
+    own: Table[str, str],
+    *,
+    strict: bool = False,
+    reported: Collection[str] = (),
 ) -> dict[str, Value]:
     """The layered knobs of a spec; those in `own` are left to the caller.
 
@@ -23,7 +30,7 @@ def knobs(
     """
     found: dict[str, Value] = {}
     for name, entry in fields.entries.items():
-        if name in own:
+        if name in own or name in reported:
             continue
         if name in layered or name in low.kinds:
             _check_knob(low, fields, name)
@@ -55,6 +62,18 @@ def check_group(low: Lowering, fields: Fields, name: str) -> None:
     for key in node.entries:
         if key not in GROUPS[name]:
             inner.unknown(key, GROUPS[name], "knob.unknown")
+
+
+def refuse_words(low: Lowering, node: Node) -> None:
+    """Reports words of other languages in a mapping that is reserved and so has no known keys."""
+    if isinstance(node, Mapping):
+        for name, entry in node.entries.items():
+            if name in REPLACED:
+                Fields(low.findings, node, "a reserved mapping", node.entries.keys()).unknown(name, ())
+            refuse_words(low, entry.value)
+    elif isinstance(node, Sequence):
+        for item in node.items:
+            refuse_words(low, item)
 
 
 def refuse_directives(low: Lowering, node: Node, where: str) -> None:

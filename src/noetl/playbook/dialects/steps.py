@@ -34,9 +34,9 @@ def open_step(low: Lowering, node: Node, known: Collection[str]) -> Fields | Non
         low.findings.report("value.type", node, "a step must be a mapping with `step`, its name")
         return None
     refused = node.entries.keys() & STEP_HINTS.keys() - known
-    for name in refused:
+    for word in refused:
         low.findings.report(
-            "key.replaced", node.entries[name].key, f"`{name}` is not a key of a step", STEP_HINTS[name]
+            "key.replaced", node.entries[word].key, f"`{word}` is not a key of a step", STEP_HINTS[word]
         )
     if "when" in node.entries:
         low.findings.report(
@@ -47,7 +47,7 @@ def open_step(low: Lowering, node: Node, known: Collection[str]) -> Fields | Non
         )
     written = getattr(node.get("step"), "value", None)
     what = f"step `{written}`" if isinstance(written, str) else "a step"
-    fields = Fields(low.findings, node, what, {*known, *refused, "when"})
+    fields = Fields(low.findings, node, what, known, reported={*refused, "when"})
     fields.require("step")
     name = fields.name("step")
     if name is not None:

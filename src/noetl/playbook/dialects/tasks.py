@@ -78,7 +78,9 @@ def _task_or_block(
 
 
 def _block(low: Lowering, node: Mapping, label: str, at: Place) -> Block | None:
-    fields = Fields(low.findings, node, f"block `{label}`", BLOCK_KEYS)
+    fields = Fields(low.findings, node, f"block `{label}`", BLOCK_KEYS, reported=("when",))
+    if fields.has("when"):
+        _refuse_field(low, fields, "when")
     fields.require("loop")
     loop = read_loop(low, fields, f"the loop of block `{label}`")
     spec = fields.mapping("spec")
@@ -103,7 +105,8 @@ def read_task(low: Lowering, node: Mapping, label: str, loop: Loop | None, at: P
         if name in own:
             continue
         if name in REPLACED or name in MISPLACED or name == "when":
-            _refuse_field(low, fields, name, kind)
+            _refuse_field(low, fields, name)
+            continue
         config[name] = value(low.findings, entry.value)
         places[name] = position(entry.key)
     spec, read_rules, retry = _task_spec(low, fields, loop)
@@ -128,7 +131,7 @@ def handled_keys(low: Lowering) -> frozenset[str]:
     return HANDLED | {"with", "retry"} if low.v2 else HANDLED
 
 
-def _refuse_field(low: Lowering, fields: Fields, name: str, kind: str | None) -> None:
+def _refuse_field(low: Lowering, fields: Fields, name: str) -> None:
     key = fields.key(name)
     if name in MISPLACED:
         low.findings.report("key.misplaced", key, f"`{name}` does not belong on a task", f"write {MISPLACED[name]}")

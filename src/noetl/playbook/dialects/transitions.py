@@ -45,7 +45,7 @@ def next_action(low: Lowering, owner: Fields) -> NextAction | None:
     to = fields.raw("to")
     return NextAction(
         targets=() if to is None else _targets(low, to, computed=True),
-        policy=fields.choice("policy", POLICIES),  # type: ignore[arg-type]
+        policy=fields.choice("policy", POLICIES),
         priority=fields.number("priority") or 0,
         delay=0.0 if delay is None else delay,
         at=at,
@@ -73,7 +73,7 @@ def _target(low: Lowering, node: Node, computed: bool) -> Target | None:
         return None
     if "with" in node.entries:
         low.findings.report("key.replaced", node.entries["with"].key, "a transition has no `with`", "write `args`")
-    fields = Fields(low.findings, node, "an entry of `next`", TARGET_KEYS | {"with"})
+    fields = Fields(low.findings, node, "an entry of `next`", TARGET_KEYS, reported=("with",))
     fields.require("step")
     name = fields.raw("step")
     args = fields.values("args")

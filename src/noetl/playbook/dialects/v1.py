@@ -97,7 +97,7 @@ def _metadata(fields: Fields) -> dict[str, Value]:
     return {}
 
 
-# --- steps -----------------------------------------------------------------------------------------------
+# --- steps ----------------------------------------------------------------------------------------
 
 
 def _step(low: Lowering, tasks: TaskReader, node: Node) -> Draft | None:

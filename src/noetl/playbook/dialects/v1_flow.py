@@ -27,7 +27,7 @@ LOOP_KEYS: Final = ITERATOR_LOOP_KEYS | {"join", "spec"}
 LOOP_KNOBS: Final = frozenset({"mode", "max_in_flight"})
 
 
-# --- next ------------------------------------------------------------------------------------------------
+# --- next -----------------------------------------------------------------------------------------
 
 
 def read_next(low: Lowering, step: Fields) -> Router:
@@ -121,7 +121,7 @@ def _reference(low: Lowering, node: Node) -> Target | None:
     return Target(step=step, args=args, carry=False, at=position(fields.place("step")))
 
 
-# --- loops and joins ---------------------------------------------------------------------------------------
+# --- loops and joins ------------------------------------------------------------------------------
 
 
 class Named(msgspec.Struct, frozen=True):

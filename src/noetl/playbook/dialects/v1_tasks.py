@@ -288,7 +288,8 @@ def _retry(low: Lowering, fields: Fields) -> Retry | None:
         return None
     more = node.value if isinstance(node, Scalar) else None
     if type(more) is not int or more < 0:
-        return fields.wrong_type("retry", "a whole number of at least 0")
+        fields.wrong_type("retry", "a whole number of at least 0")
+        return None
     return Retry(
         max_attempts=more + 1,
         backoff=Backoff(delay=0.0 if delay is None else delay),
@@ -296,7 +297,7 @@ def _retry(low: Lowering, fields: Fields) -> Retry | None:
     )
 
 
-# --- `save` --------------------------------------------------------------------------------------------
+# --- `save` ---------------------------------------------------------------------------------------
 
 
 def read_save(low: Lowering, owner: Fields) -> Sink | None:
@@ -305,7 +306,8 @@ def read_save(low: Lowering, owner: Fields) -> Sink | None:
     if node is None:
         return None
     if not isinstance(node, Mapping):
-        return owner.wrong_type("save", "a mapping")
+        owner.wrong_type("save", "a mapping")
+        return None
     if "tool" in node.entries:
         return read_sink(low, owner, "save")
     fields = Fields(low.findings, node, "`save`", node.entries.keys())
@@ -338,7 +340,7 @@ def read_save(low: Lowering, owner: Fields) -> Sink | None:
     return Sink(task=task, when=when, at=position(owner.key("save")))
 
 
-# --- siblings that start together ------------------------------------------------------------------------
+# --- siblings that start together -----------------------------------------------------------------
 
 
 def _side_by_side(
@@ -371,7 +373,7 @@ def _names_read(part: object, hidden: frozenset[str]) -> frozenset[str]:
             return frozenset()
     if isinstance(part, Task | Block | Parallel):
         # Args are rendered outside and visible inside, so they hide names only from what is inside.
-        inner = hidden | frozenset(part.args)
+        inner = hidden | frozenset(part.args if isinstance(part.args, dict) else ())
         inside = (getattr(part, name) for name in part.__struct_fields__ if name != "args")
         return _names_read(part.args, hidden).union(*(_names_read(item, inner) for item in inside))
     if isinstance(part, dict):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from noetl.playbook.dialects import sections
 from noetl.playbook.dialects.canonical import task_runs
@@ -17,7 +17,19 @@ from noetl.playbook.dialects.tasks import body, read_sink
 from noetl.playbook.dialects.transitions import POLICIES, structural_next
 from noetl.playbook.fields import Fields
 from noetl.playbook.knobs import CASE_KNOBS, STEP_KNOBS, TASK_KNOBS
-from noetl.playbook.model import Block, Case, Duration, Node as BodyNode, Playbook, Retry, Step, Task
+from noetl.playbook.model import (
+    Block,
+    CallAction,
+    Case,
+    Duration,
+    Node as BodyNode,
+    Playbook,
+    Retry,
+    SinkAction,
+    Step,
+    Task,
+    TaskAction,
+)
 from noetl.playbook.reader import Mapping, Node
 
 STEP_KEYS: Final = frozenset(
@@ -57,13 +69,15 @@ def _step(low: Lowering, node: Node) -> Step | None:
     on_error = spec.choice("on_error", ("fail", "ignore", "retry"))
     retry = read_retry(low, fields) or (Retry() if on_error == "retry" else None)
     on_event = spec.choice("eval_mode", ("on_entry", "on_event")) == "on_event"
-    _check_step_scope(low, fields, on_event)
     nodes = tuple(inherit(node, retry) for node in body(low, fields.raw("tool"), loop))
     if fields.has("case") or on_event:
         nodes = _case(low, fields, spec, nodes, Defaults(retry, on_event))
+    else:
+        _timers(low, spec, on_event)  # for its warning: there is no case to hold them
+    _check_step_scope(low, fields, nodes, on_event)
     if not any(fields.has(key) for key in ("tool", "next", "case")):
         low.findings.report("step.idle", fields.first, f"{fields.what} has neither `tool` nor `next`")
-    built = {
+    built: dict[str, Any] = {
         "description": fields.text("desc"),
         "admit": admission(low, spec),
         "join": join(low, spec),
@@ -83,11 +97,11 @@ def _step(low: Lowering, node: Node) -> Step | None:
     return None if name is None else Step(name=name, at=position(fields.place("step")), **built)
 
 
-def _check_step_scope(low: Lowering, fields: Fields, on_event: bool) -> None:
+def _check_step_scope(low: Lowering, fields: Fields, nodes: tuple[BodyNode, ...], on_event: bool) -> None:
     """`scope: step` makes sense only for a step whose one call is its tool."""
     if not is_step_scoped(fields):
         return
-    if fields.has("case"):
+    if any(_calls_tools(node) for node in nodes):
         low.findings.report(
             "retry.step_scope",
             fields.key("retry"),
@@ -98,6 +112,15 @@ def _check_step_scope(low: Lowering, fields: Fields, on_event: bool) -> None:
         low.findings.report(
             "retry.step_scope_on_event", fields.key("retry"), "`scope: step` has no clear meaning under `on_event`"
         )
+
+
+def _calls_tools(node: BodyNode) -> bool:
+    """Whether a case calls tools of its own, besides deciding what follows the step's call."""
+    return isinstance(node, Case) and any(
+        isinstance(action, CallAction | SinkAction | TaskAction)
+        for branch in node.branches
+        for action in branch.actions
+    )
 
 
 def inherit(node: BodyNode, retry: Retry | None) -> BodyNode:
@@ -128,9 +151,9 @@ def _case(
         Case(
             call=call,
             branches=entries,
-            mode=spec.choice("case_mode", ("exclusive", "inclusive")) or "exclusive",  # type: ignore[arg-type]
-            order=spec.choice("branch_order", ("source", "priority")) or "source",  # type: ignore[arg-type]
-            next_policy=spec.choice("next_policy", POLICIES) or "end_step",  # type: ignore[arg-type]
+            mode=spec.choice("case_mode", ("exclusive", "inclusive")) or "exclusive",
+            order=spec.choice("branch_order", ("source", "priority")) or "source",
+            next_policy=spec.choice("next_policy", POLICIES) or "end_step",
             on_event=defaults.on_event,
             timers=_timers(low, spec, defaults.on_event),
             at=position(fields.key("case")),

@@ -1,16 +1,17 @@
 """Places boxes and lines on a page in layers, from top to bottom, without overlaps.
 
-The classic four steps: edges that lead back are turned around (`reading_order` found them), each box goes to the
-layer of its longest way from the top, boxes of a layer are ordered so that lines cross little (barycentres), and
-then moved sideways towards their neighbours. An edge that passes layers is a chain of points in them, and its
-label is one of these points, with a size of its own: so a label can no more overlap a box than a box can.
-This module knows sizes, not what is drawn.
+The classic four steps: edges that lead back are turned around (`reading_order` found them), each box
+goes to the layer of its longest way from the top, boxes of a layer are ordered so that lines cross
+little (barycentres), and then moved sideways towards their neighbours. An edge that passes layers is a
+chain of points in them, and its label is one of these points, with a size of its own: so a label can no
+more overlap a box than a box can. This module knows sizes, not what is drawn.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 SIDE_GAP: Final = 36.0
@@ -132,7 +133,9 @@ def _layered(count: int, links: Sequence[Link], order: Sequence[int]) -> list[in
     return layers
 
 
-def _topological(count: int, leaving: list[list[int]], arriving: list[int], order: Sequence[int]) -> Iterable[int]:
+def _topological(
+    count: int, leaving: list[list[int]], arriving: list[int], order: Sequence[int]
+) -> Iterable[int]:
     waiting = list(arriving)
     ready = [index for index in reversed(order) if not waiting[index]]
     while ready:
@@ -149,7 +152,7 @@ def _ends(link: Link) -> tuple[int, int]:
 
 
 def _chain(number: int, link: Link, cells: list[Cell], rows: list[list[Cell]]) -> list[Cell]:
-    """The cells between the ends of a link, from top to bottom; boxes stand in even layers, labels in odd ones."""
+    """The cells between the ends of a link, downwards; boxes stand in even layers, labels in odd ones."""
     if link.source == link.target:
         return []
     upper, lower = (cells[end] for end in _ends(link))
@@ -203,7 +206,7 @@ def _barycentre(cell: Cell, neighbours: list[Cell]) -> float:
 def _crossings(rows: list[list[Cell]]) -> int:
     """Inversions among the lower ends of the lines between neighbouring layers, counted by a Fenwick tree."""
     total = 0
-    for row, following in zip(rows, rows[1:], strict=False):
+    for row, following in pairwise(rows):
         counts = [0] * (len(following) + 1)
         seen = 0
         for cell in row:
@@ -249,9 +252,15 @@ def _move_sideways(rows: list[list[Cell]]) -> None:
                 far = cell.below if downwards else cell.above
                 around = near or far
                 wanted.append(sum(n.x for n in around) / len(around) if around else cell.x)
-                # A line that passes should be straight before a box is centred over its neighbours.
-                weights.append(4.0 if cell.link is not None else float(len(around)) or 0.1)
+                weights.append(_pull(cell, around))
             _settle(row, wanted, weights)
+
+
+def _pull(cell: Cell, around: list[Cell]) -> float:
+    """A line that passes should be straight before a box is centred over its neighbours, or a label."""
+    if cell.link is None:
+        return float(len(around)) or 0.1
+    return 8.0 if not cell.size.width and all(other.link is not None for other in around) else 2.0
 
 
 def _settle(row: list[Cell], wanted: list[float], weights: list[float]) -> None:
@@ -303,7 +312,10 @@ def _routes(
         upper, lower = (cells[end] for end in _ends(link))
         leave, arrive = ports[number]
         points = [Point(leave, upper.top + upper.size.height)]
-        for cell in chain:
+        xs = [*(cell.x for cell in chain[1:]), arrive]
+        for cell, following in zip(chain, xs, strict=True):
+            if _is_free(cell, rows[cell.layer], points[-1].x, following):
+                continue
             top, bottom = bands[cell.layer]
             # Straight through the whole layer: a slanted line would cut the corners of tall boxes.
             points += [Point(cell.x, top), Point(cell.x, bottom)]
@@ -314,10 +326,22 @@ def _routes(
         yield Route(tuple(points), labels[0] if labels else None)
 
 
+def _is_free(cell: Cell, row: list[Cell], before: float, after: float) -> bool:
+    """Whether a line may pass a layer between boxes without a bend there: nothing stands in its way."""
+    if cell.size.width or cell.layer % 2 == 0:
+        return False
+    left, right = min(before, after) - 6, max(before, after) + 6
+    return all(
+        other.x + other.size.width / 2 < left or other.x - other.size.width / 2 > right
+        for other in row
+        if other.size.width
+    )
+
+
 def _ports(
     boxes: Sequence[Size], links: Sequence[Link], cells: list[Cell], chains: list[list[Cell]]
 ) -> dict[int, tuple[float, float]]:
-    """Where on the edges of its two boxes each line begins and ends, so that lines of a box do not cross there."""
+    """Where each line leaves its upper box and meets its lower one, so that they do not cross there."""
     leaving: dict[int, list[tuple[float, int]]] = {}
     arriving: dict[int, list[tuple[float, int]]] = {}
     for number, (link, chain) in enumerate(zip(links, chains, strict=True)):
@@ -349,4 +373,3 @@ def _own_loop(box: Size, cell: Cell, link: Link) -> Route:
     points = (Point(right, upper), Point(right + 22, upper), Point(right + 22, lower), Point(right, lower))
     label = Point(right + OWN_LOOP_WIDTH + link.label.width / 2, cell.middle) if link.label.width else None
     return Route(points, label)
-

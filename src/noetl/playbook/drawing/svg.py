@@ -1,16 +1,17 @@
 """A graph as an SVG picture, drawn here so that nobody needs Graphviz.
 
-`layout.py` decides where things stand; this module measures text and draws. Fonts differ from machine to machine,
-so widths are estimated on the generous side. Everything from the playbook is escaped, and the picture holds
-no script, no link and nothing that would be loaded.
+`layout.py` decides where things stand; this module measures text and draws. Fonts differ from machine
+to machine, so widths are estimated on the generous side. Everything from the playbook is escaped, and
+the picture holds no script, no link and nothing that would be loaded.
 """
 
 from __future__ import annotations
 
 import unicodedata
+from itertools import pairwise
 from typing import Final, NamedTuple
 
-from noetl.playbook.drawing.layout import Layout, Link, Point, Route, Size, place, spans
+from noetl.playbook.drawing.layout import Link, Point, Route, Size, place, spans
 from noetl.playbook.graph import Graph, GraphEdge, GraphNode, reading_order
 from noetl.playbook.wording import ELLIPSIS, printable
 
@@ -21,7 +22,7 @@ DETAIL_LINE: Final = 17.0
 LABEL_LINE: Final = 14.0
 LABEL_WIDTH: Final = 26
 LABEL_LINES: Final = 2
-# Lines through very many layers cost more than they tell: beyond this, the longest end in a reference instead.
+# Lines through very many layers cost more than they tell: beyond this, the longest end in a reference.
 MOST_CROSSED_LAYERS: Final = 6_000
 
 STYLE: Final = """\
@@ -80,7 +81,7 @@ def _measured(graph: Graph) -> tuple[list[Box], list[Line], list[int]]:
     names, back = reading_order(graph)
     boxes = [Box(node, _box_size(node)) for node in graph.nodes]
     index = {node.name: number for number, node in enumerate(graph.nodes)}
-    lines = []
+    lines: list[Line] = []
     own: dict[str, int] = {}
     for number, edge in enumerate(graph.edges):
         if edge.source == edge.target and edge.source in own:
@@ -103,7 +104,7 @@ def _joined(line: Line, edge: GraphEdge) -> Line:
 
 
 def _refer(boxes: list[Box], lines: list[Line], order: list[int]) -> None:
-    """Ends the longest lines in a small box that names their target, as long as there is too much to cross."""
+    """Ends the longest lines in a small box that names their target, while there is too much to cross."""
     lengths = spans(len(boxes), [line.link for line in lines], order)
     excess = sum(lengths) - MOST_CROSSED_LAYERS
     for number in sorted(range(len(lines)), key=lambda n: -lengths[n]):
@@ -161,7 +162,9 @@ def _text_width(text: str, size: float, *, bold: bool = False) -> float:
 
 
 def _mono_width(text: str, size: float) -> float:
-    wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text if not character.isascii())
+    wide = sum(
+        unicodedata.east_asian_width(character) in "WF" for character in text if not character.isascii()
+    )
     return (len(text) + wide) * size * 0.615
 
 
@@ -215,7 +218,7 @@ def _curve(points: tuple[Point, ...], down: float) -> str:
     last = points[-1]
     points = (*points[:-1], Point(last.x, last.y - 7 * down))
     path = f"M{_p(points[0])}"
-    for before, after in zip(points, points[1:], strict=False):
+    for before, after in pairwise(points):
         if abs(before.x - after.x) < 0.5:
             path += f" L{_p(after)}"
         else:

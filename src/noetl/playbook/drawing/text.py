@@ -1,13 +1,13 @@
 """A graph as lines for a terminal: each step once, its ways out below it.
 
-Steps stand in reading order, so most ways lead down the page; a way that leads back up is marked. A tree would
-repeat every merge and indent a long chain off the screen; this stays as wide as its longest line. Text from the
-playbook is shown without control characters, which a terminal would obey.
+Steps stand in reading order, so most ways lead down the page; a way that leads back up is marked. A
+tree would repeat every merge and indent a long chain off the screen; this stays as wide as its longest
+line. Text from the playbook is shown without control characters, which a terminal would obey.
 """
 
 from __future__ import annotations
 
-from noetl.playbook.graph import Graph, GraphEdge, GraphNode, reading_order
+from noetl.playbook.graph import OTHERWISE, PHRASES, Graph, GraphEdge, GraphNode, reading_order
 from noetl.playbook.wording import plural, printable
 
 
@@ -15,16 +15,15 @@ def text(graph: Graph) -> str:
     order, back = reading_order(graph)
     nodes = {node.name: node for node in graph.nodes}
     leaving: dict[str, list[tuple[GraphEdge, bool]]] = {name: [] for name in order}
-    arriving: dict[str, list[str]] = {name: [] for name in order}
+    arriving: dict[str, dict[str, None]] = {name: {} for name in order}
     for index, edge in enumerate(graph.edges):
         leaving[edge.source].append((edge, index in back))
-        if edge.source not in arriving[edge.target]:
-            arriving[edge.target].append(edge.source)
+        arriving[edge.target][edge.source] = None
     lines = [f"{graph.name} ({graph.dialect}, {plural(graph.steps, 'step')})", ""]
     for name in order:
         node = nodes[name]
         if node.role == "step":
-            lines += _block(node, leaving[name], arriving[name], nodes)
+            lines += _block(node, leaving[name], list(arriving[name]), nodes)
             lines.append("")
     return "\n".join(printable(line) for line in lines).rstrip() + "\n"
 
@@ -60,5 +59,5 @@ def _way(edge: GraphEdge, leads_back: bool, nodes: dict[str, GraphNode]) -> str:
         target = f"{target} ↺ {'again' if edge.target == edge.source else 'back'}"
     if not edge.label:
         return f"{arrow} {target}"
-    word = "" if edge.label == "otherwise" or edge.label.startswith("each ") else "when "
-    return f"{arrow} {target}   {word}{edge.label}"
+    is_phrase = edge.label in (OTHERWISE, *PHRASES.values()) or edge.label.startswith(("each ", "on "))
+    return f"{arrow} {target}   {'' if is_phrase else 'if '}{edge.label}"

@@ -1,0 +1,41 @@
+"""The only reader of the environment: fills the settings of a process.
+
+A variable that is set but cannot be used is a usage error that names it; an empty one counts as not set.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Final
+
+from noetl.errors import UsageError
+from noetl.settings import Settings
+
+LIMITS: Final = {
+    "NOETL_MAX_PLAYBOOK_BYTES": "max_playbook_bytes",
+    "NOETL_MAX_PLAYBOOK_DEPTH": "max_playbook_depth",
+    "NOETL_MAX_PLAYBOOK_NODES": "max_playbook_nodes",
+}
+"""The variable of each setting that is a limit."""
+
+# A deeper document would need more of the C stack than the reader may count on.
+LARGEST: Final = {"NOETL_MAX_PLAYBOOK_DEPTH": 1_000}
+LARGEST_NUMBER: Final = 2**40
+
+
+def settings_from_environment(environment: Mapping[str, str] | None = None) -> Settings:
+    """The settings; `environment` stands in for the real one in tests."""
+    given = os.environ if environment is None else environment
+    limits = {field: _limit(name, value) for name, field in LIMITS.items() if (value := given.get(name))}
+    colour = False if given.get("NO_COLOR") else None
+    return Settings(**limits, colour=colour)
+
+
+def _limit(name: str, value: str) -> int:
+    largest = LARGEST.get(name, LARGEST_NUMBER)
+    text = value.strip().replace("_", "")
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0
+    if not 1 <= number <= largest:
+        raise UsageError(f"{name} must be a whole number from 1 to {largest}, but it is {value!r}")
+    return number

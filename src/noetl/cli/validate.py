@@ -1,0 +1,136 @@
+"""`noetl validate`: checks playbooks and reports what is wrong with them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from noetl.cli.arguments import Parser
+from noetl.cli.diagnostics import Paint, Report, counted, paint_for
+from noetl.cli.files import load_file, playbooks_below, shown_name, write_json
+from noetl.errors import UsageError
+from noetl.playbook.diagnostics import Diagnostic
+from noetl.playbook.load import Loaded
+from noetl.playbook.wording import plural
+from noetl.settings import Settings
+
+
+class Checked(NamedTuple):
+    """A file, and what came of it: `loaded` is None if it could not be read at all."""
+
+    name: str
+    loaded: Loaded | None
+    problem: str = ""
+
+
+def run(arguments: list[str], settings: Settings) -> int:
+    parser = Parser(
+        "validate",
+        "Checks playbooks of every dialect without running anything.\n"
+        "Exit codes: 0 valid, 1 invalid, 2 unreadable.",
+        "noetl validate --strict playbooks/",
+    )
+    parser.add_argument(
+        "paths", nargs="+", metavar="FILE|DIR", help="a playbook, a folder of them, or - for stdin"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON document instead of text")
+    parser.add_argument("--strict", action="store_true", help="take warnings for errors")
+    parser.add_argument("--no-color", action="store_true", help="no colours, even on a terminal")
+    options = parser.parse_args(arguments)
+    checked: list[Checked] = []
+    paint = paint_for(sys.stdout, settings, no_color=options.no_color)
+    for found in _checked(options.paths, settings):
+        checked.append(found)
+        if not options.json:
+            _show(found, options.strict, paint)
+        if found.loaded is None:
+            sys.stdout.flush()
+            print(f"noetl validate: {found.problem}", file=sys.stderr)
+    if options.json:
+        _print_json(checked, options.strict)
+    else:
+        _summarise(checked, paint)
+    if any(found.loaded is None for found in checked):
+        return 2
+    return 0 if all(_passes(found, options.strict) for found in checked) else 1
+
+
+def _checked(paths: list[str], settings: Settings) -> Iterator[Checked]:
+    """Each file once, in the order of the arguments."""
+    seen: set[str] = set()
+    for path, problem in _files(paths, settings):
+        if path in seen:
+            continue
+        seen.add(path)
+        if problem is None:
+            try:
+                yield Checked(shown_name(path), load_file(path, settings))
+                continue
+            except UsageError as error:
+                problem = error
+        yield Checked(shown_name(path), None, problem.message)
+
+
+def _files(paths: list[str], settings: Settings) -> Iterator[tuple[str, UsageError | None]]:
+    for path in paths:
+        if not os.path.isdir(path):
+            yield path, None
+            continue
+        empty = True
+        for found in playbooks_below(path, settings):
+            empty = False
+            if isinstance(found, UsageError):
+                yield path, found
+            else:
+                yield found, None
+        if empty:
+            yield path, UsageError(f"there is no playbook in {shown_name(path)}")
+
+
+def _passes(found: Checked, strict: bool) -> bool:
+    if found.loaded is None or not found.loaded.valid:
+        return False
+    return not (strict and found.loaded.diagnostics)
+
+
+def _show(found: Checked, strict: bool, paint: Paint) -> None:
+    if found.loaded is None:
+        return
+    Report(sys.stdout, paint).file(found.name, found.loaded.text, found.loaded.diagnostics)
+    if _passes(found, strict):
+        print(f"{found.name}: {paint('good', 'valid')} ({found.loaded.dialect})")
+
+
+def _summarise(checked: list[Checked], paint: Paint) -> None:
+    read = [found.loaded for found in checked if found.loaded is not None]
+    diagnostics = [diagnostic for loaded in read for diagnostic in loaded.diagnostics]
+    if diagnostics:
+        touched = sum(bool(loaded.diagnostics) for loaded in read)
+        where = (
+            plural(touched, "file")
+            if touched == len(checked)
+            else f"{touched} of {plural(len(checked), 'file')}"
+        )
+        worst = "error" if any(found.severity == "error" for found in diagnostics) else "warning"
+        print(paint(worst, f"{counted(diagnostics)} in {where}"))
+    elif len(read) > 1:
+        print(paint("good", f"{plural(len(read), 'file')}, all valid"))
+
+
+def _print_json(checked: list[Checked], strict: bool) -> None:
+    document = {
+        "valid": all(_passes(found, strict) for found in checked),
+        "files": [_file_as_json(found) for found in checked],
+    }
+    write_json(document)
+
+
+def _file_as_json(found: Checked) -> dict[str, Any]:
+    if found.loaded is None:
+        unreadable = Diagnostic(
+            severity="error", code="file.unreadable", message=found.problem, line=1, column=1
+        )
+        return {"file": found.name, "dialect": None, "diagnostics": [unreadable]}
+    return {"file": found.name, "dialect": found.loaded.dialect, "diagnostics": found.loaded.diagnostics}

@@ -1,0 +1,159 @@
+"""Results that are stored elsewhere, as templates see them.
+
+A reference can stand for a whole step or task result, a ctx key, an argument. Reading into one needs its
+body: if that is not at hand, `BodiesNeeded` says which, whoever evaluates loads them and asks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from noetl.engine.state import Data
+from noetl.errors import NoetlError
+from noetl.records.result_ref import RESULT_REF
+from noetl.template import UNDEFINED, View
+
+
+class BodiesNeeded(NoetlError):
+    """Stored bodies must be loaded before this can be evaluated."""
+
+    code = "result.body_needed"
+
+    def __init__(self, refs: tuple[Data, ...]) -> None:
+        super().__init__("stored results must be loaded first: " + ", ".join(ref["ref"] for ref in refs))
+        self.refs = refs
+
+
+class Bodies:
+    """The bodies at hand, by their reference."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[str, Any] = {}
+
+    def keep(self, ref: str, body: Any) -> None:  # noqa: ANN401 - plain data
+        self._loaded[ref] = body
+
+    def get(self, ref: Data) -> Any:  # noqa: ANN401 - plain data
+        try:
+            return self._loaded[ref["ref"]]
+        except KeyError:
+            raise BodiesNeeded((ref,)) from None
+
+    def forget(self) -> None:
+        self._loaded.clear()
+
+
+NO_BODIES: Final = Bodies()
+
+
+def is_ref(value: object) -> bool:
+    return type(value) is dict and value.get("kind") == RESULT_REF and "ref" in value
+
+
+def view(value: Any, bodies: Bodies) -> Any:  # noqa: ANN401 - plain data
+    """The value, or for a reference a view that loads it when it is read into."""
+    return BodyView(value, bodies) if is_ref(value) else value
+
+
+class BodyView(View):
+    """A stored value: its own keys, read on demand."""
+
+    __slots__ = ("_bodies", "ref")
+
+    def __init__(self, ref: Data, bodies: Bodies) -> None:
+        self.ref = ref
+        self._bodies = bodies
+
+    def lookup(self, name: str) -> object:
+        extracted = self.ref.get("extracted") or {}
+        if name in extracted:
+            return extracted[name]
+        body = self._bodies.get(self.ref)
+        return body.get(name, UNDEFINED) if isinstance(body, dict) else UNDEFINED
+
+    def plain(self) -> object:
+        return self._bodies.get(self.ref)
+
+    def __str__(self) -> str:
+        return str(self.plain())
+
+
+class StoredValues(View, Mapping[str, Any]):
+    """A mapping some of whose values are references: `ctx`, `args`, `iter`, an outcome."""
+
+    __slots__ = ("_bodies", "_values")
+
+    def __init__(self, values: Data, bodies: Bodies) -> None:
+        self._values = values
+        self._bodies = bodies
+
+    def lookup(self, name: str) -> object:
+        return view(self._values[name], self._bodies) if name in self._values else UNDEFINED
+
+    def plain(self) -> object:
+        return {name: _plain(self[name]) for name in self._values}
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - plain data
+        return view(self._values[name], self._bodies)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __str__(self) -> str:
+        return str(self.plain())
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - plain data
+    return value.plain() if isinstance(value, View) else value
+
+
+def readable(values: Data, bodies: Bodies) -> Any:  # noqa: ANN401 - a dict, or a view that reads like one
+    """The mapping itself where it holds no reference."""
+    return StoredValues(values, bodies) if any(map(is_ref, values.values())) else values
+
+
+class ResultView(View):
+    """The result of a step or task: its own keys first, then what is known about it."""
+
+    __slots__ = ("_about", "_bodies", "_result")
+
+    def __init__(self, result: Any, about: Data, bodies: Bodies) -> None:  # noqa: ANN401 - plain data
+        self._result = result
+        self._about = about
+        self._bodies = bodies
+
+    def lookup(self, name: str) -> object:
+        about = self._about
+        if about.get("status") == "failed" and name in ("error", "status"):
+            return about[name]
+        body = self._bodies.get(self._result) if is_ref(self._result) else self._result
+        if isinstance(body, dict) and name in body:
+            return body[name]
+        if name in ("result", "data"):
+            return body
+        if name in about:
+            return about[name]
+        if isinstance(body, list):
+            if name == "rows":
+                return body
+            if name == "row_count":
+                return len(body)
+        return UNDEFINED
+
+    def plain(self) -> object:
+        return self._bodies.get(self._result) if is_ref(self._result) else self._result
+
+    def __str__(self) -> str:
+        return str(self.plain())
+
+    @property
+    def stored(self) -> Data | None:
+        """The reference, where the result is one."""
+        return self._result if is_ref(self._result) else None

@@ -1,0 +1,315 @@
+"""How each event changes a state.
+
+The one place where a state changes. It evaluates no template and knows no playbook: an event says what
+was decided, so a replay can come to nothing else. Event types that change nothing are not listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from noetl.engine.frames import apply_task_done, find_frame, finished_result, leave_block, open_iteration
+from noetl.engine.reducers import apply_writes
+from noetl.engine.state import BlockFrame, LoopRun, State, StepResult, StepRun, Token
+from noetl.ids import seconds_of
+
+SMALL_RESULTS_BYTES: Final = 48 * 1024
+"""A loop's results stay in the state while they are smaller than this together."""
+
+
+class Happened(Protocol):
+    """What fold needs of an event, stamped or not."""
+
+    event_type: str
+    timestamp: str
+    step: str | None
+    step_run_id: str | None
+    task_label: str | None
+    iteration_id: str | None
+    iteration: int | None
+    status: Any
+    payload: dict[str, Any]
+
+
+def fold(state: State, event: Happened) -> None:
+    """Applies one event."""
+    state.seq += 1
+    handler = HANDLERS.get(event.event_type)
+    if handler is not None:
+        handler(state, event)
+
+
+def _requested(state: State, event: Happened) -> None:
+    state.requested_at = event.timestamp
+    state.payload = event.payload.get("payload", {})
+    state.origin = event.payload.get("origin")
+
+
+def _evaluated(state: State, event: Happened) -> None:
+    if event.status == "error":
+        state.error = event.payload["error"]
+        return
+    state.workload = event.payload["workload"]
+    reused = event.payload.get("reused", {})
+    state.ctx = dict(reused.get("ctx", {}))
+    state.vars = dict(reused.get("vars", {}))
+    for name, kept in reused.get("steps", {}).items():
+        state.steps[name] = msgspec.convert(kept, StepResult)
+
+
+def _workflow_started(state: State, event: Happened) -> None:
+    state.status = "running"
+    for entry in event.payload["tokens"]:
+        _put_token(state, entry, None, None)
+
+
+def _put_token(state: State, entry: dict[str, Any], origin: str | None, event: dict[str, Any] | None) -> None:
+    token = Token(
+        token_id=entry["token"],
+        step=entry["step"],
+        args=entry.get("args", {}),
+        scope=entry.get("scope", ""),
+        origin=origin,
+        event=event,
+    )
+    state.tokens[token.token_id] = token
+    state.next_token += 1
+
+
+def _routed(state: State, event: Happened) -> None:
+    boundary = event.payload.get("event")
+    for entry in event.payload["selected"]:
+        if "token" in entry:
+            _put_token(state, entry, event.step, boundary)
+        elif "discarded" in entry:
+            state.owed[entry["step"]][str(event.step)] -= 1
+
+
+def _step_scheduled(state: State, event: Happened) -> None:
+    assert event.step is not None
+    assert event.step_run_id is not None
+    taken = [state.tokens.pop(token_id) for token_id in event.payload["tokens"]]
+    for token_id in event.payload.get("discarded", ()):
+        state.tokens.pop(token_id, None)
+    for origin in event.payload.get("owed", ()):
+        owed = state.owed.setdefault(event.step, {})
+        owed[origin] = owed.get(origin, 0) + 1
+    state.runs[event.step_run_id] = StepRun(
+        run_id=event.step_run_id,
+        step=event.step,
+        scope=taken[-1].scope,
+        args=event.payload["args"],
+        scheduled_at=event.timestamp,
+        event=taken[-1].event,
+    )
+    state.next_run += 1
+    summary = _summary(state, state.runs[event.step_run_id])
+    summary.status = "running"
+    summary.runs += 1
+
+
+def _summary(state: State, run: StepRun) -> StepResult:
+    return state.steps.setdefault(step_key(run.step, run.scope), StepResult(status="running"))
+
+
+def step_key(step: str, scope: str) -> str:
+    return f"{step}@{scope}" if scope else step
+
+
+def _step_skipped(state: State, event: Happened) -> None:
+    assert event.step is not None
+    for token_id in event.payload.get("tokens", ()):
+        state.tokens.pop(token_id, None)
+    summary = state.steps.setdefault(event.step, StepResult(status="skipped"))
+    if not summary.runs:
+        summary.status = "skipped"
+
+
+def _step_started(state: State, event: Happened) -> None:
+    run = state.runs[str(event.step_run_id)]
+    if run.started_at is None:
+        run.started_at = event.timestamp
+
+
+def _step_done(state: State, event: Happened) -> None:
+    run = state.runs.pop(str(event.step_run_id))
+    summary = _end_run(state, run, event)
+    summary.status = "done"
+    summary.error = event.payload.get("error")
+    summary.result = event.payload.get("result")
+    summary.results = event.payload.get("results", run.frame.results)
+
+
+def _loop_done(state: State, event: Happened) -> None:
+    if "block" not in event.payload:
+        _step_done(state, event)
+        return
+    payload = event.payload
+    leave_block(find_frame(state, event), payload["block"], payload["result"], payload["next"])
+
+
+def _step_failed(state: State, event: Happened) -> None:
+    run = state.runs.pop(str(event.step_run_id))
+    summary = _end_run(state, run, event)
+    summary.status = "failed"
+    summary.error = event.payload["error"]
+    summary.result = event.payload.get("result")
+    summary.results = run.frame.results
+
+
+def _end_run(state: State, run: StepRun, event: Happened) -> StepResult:
+    summary = _summary(state, run)
+    began = run.started_at or run.scheduled_at
+    summary.duration_ms = round((seconds_of(event.timestamp) - seconds_of(began)) * 1000, 3)
+    summary.seq = state.seq
+    return summary
+
+
+def _loop_started(state: State, event: Happened) -> None:
+    payload = event.payload
+    if "block" in payload:
+        frame = find_frame(state, event)
+        frame.block = BlockFrame(items=payload["items"])
+        return
+    run = state.runs[str(event.step_run_id)]
+    run.started_at = event.timestamp
+    run.loop = LoopRun(
+        items=payload["items"],
+        total=payload["total"],
+        parallel=payload["mode"] == "parallel",
+        keeps_going=payload["on_error"] == "continue",
+    )
+
+
+def _iteration_started(state: State, event: Happened) -> None:
+    open_iteration(state, event)
+
+
+def _iteration_ended(state: State, event: Happened) -> None:
+    run = state.runs[str(event.step_run_id)]
+    assert event.iteration is not None
+    if "block" in event.payload:
+        _block_iteration_ended(state, event)
+        return
+    loop = run.loop
+    assert loop is not None
+    frame = loop.open.pop(event.iteration)
+    run.losses = 0
+    if event.event_type == "loop.iteration.done":
+        loop.done += 1
+        _keep_result(loop, event.iteration, event.payload.get("result"))
+    else:
+        loop.failed += 1
+        _keep_result(loop, event.iteration, None)
+    if loop.parallel and not event.payload.get("conflict"):
+        apply_writes(state, loop, event.iteration, frame.writes, event.payload.get("reduce", {}))
+
+
+def _keep_result(loop: LoopRun, index: int, result: object) -> None:
+    if loop.results is None:
+        return
+    loop.results_size += len(msgspec.json.encode(result)) + 1
+    if loop.results_size > SMALL_RESULTS_BYTES:
+        loop.results = None
+    else:
+        loop.results[index] = result
+
+
+def _block_iteration_ended(state: State, event: Happened) -> None:
+    outer = find_frame(state, event, outer=True)
+    block = outer.block
+    assert block is not None
+    assert event.iteration is not None
+    frame = block.open.pop(event.iteration)
+    outer.writes.update(frame.writes)
+    if event.event_type == "loop.iteration.done":
+        block.results[event.iteration] = finished_result(frame)
+    else:
+        block.failed += 1
+        block.results[event.iteration] = None
+
+
+def _task_done(state: State, event: Happened) -> None:
+    run = state.runs[str(event.step_run_id)]
+    run.losses = 0
+    apply_task_done(find_frame(state, event), str(event.task_label), event.payload, event.timestamp)
+
+
+def _ctx_patched(state: State, event: Happened) -> None:
+    state.ctx.update(event.payload["patch"])
+
+
+def _vars_set(state: State, event: Happened) -> None:
+    state.vars.update(event.payload["vars"])
+
+
+def _command_expired(state: State, event: Happened) -> None:
+    run = state.runs.get(str(event.step_run_id))
+    if run is not None:
+        run.losses += 1
+
+
+def _paused(state: State, event: Happened) -> None:
+    state.status = "paused"
+
+
+def _resumed(state: State, event: Happened) -> None:
+    state.status = "running"
+
+
+def _cancelled(state: State, event: Happened) -> None:
+    state.status = "cancelled"
+    _revoke(state)
+
+
+def _revoke(state: State) -> None:
+    """Ends everything that is open; late reports find nothing to report to."""
+    for run in state.runs.values():
+        _summary(state, run).status = "cancelled"
+    state.runs.clear()
+    state.tokens.clear()
+
+
+def _workflow_finished(state: State, event: Happened) -> None:
+    if state.status != "cancelled":
+        state.status = "completed" if event.status == "success" else "failed"
+    state.error = event.payload.get("error")
+    state.result = event.payload.get("result")
+    state.result_step = event.payload.get("result_step")
+    _revoke(state)
+
+
+def _processed(state: State, event: Happened) -> None:
+    if not state.is_over:
+        state.status = "failed"
+    state.finished_at = event.timestamp
+
+
+HANDLERS: Final[dict[str, Callable[[State, Happened], None]]] = {
+    "playbook.execution.requested": _requested,
+    "playbook.request.evaluated": _evaluated,
+    "workflow.started": _workflow_started,
+    "next.evaluated": _routed,
+    "step.scheduled": _step_scheduled,
+    "step.skipped": _step_skipped,
+    "step.started": _step_started,
+    "step.done": _step_done,
+    "step.failed": _step_failed,
+    "loop.done": _loop_done,
+    "loop.started": _loop_started,
+    "loop.iteration.started": _iteration_started,
+    "loop.iteration.done": _iteration_ended,
+    "loop.iteration.failed": _iteration_ended,
+    "task.done": _task_done,
+    "ctx.patched": _ctx_patched,
+    "vars.set": _vars_set,
+    "command.expired": _command_expired,
+    "execution.paused": _paused,
+    "execution.resumed": _resumed,
+    "execution.cancelled": _cancelled,
+    "workflow.finished": _workflow_finished,
+    "playbook.processed": _processed,
+}

@@ -1,0 +1,118 @@
+"""Loop steps on the server: their start, the end of each iteration, and their own end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from noetl.engine.facts import Fact
+from noetl.engine.reducers import conflicting_key, unfit
+from noetl.engine.routing import end_step, fail_step
+from noetl.engine.scope import render
+from noetl.engine.state import Data, LoopRun, StepRun
+from noetl.engine.turn import Turn, error_data
+from noetl.errors import TemplateError
+from noetl.playbook.model import Loop, Step
+from noetl.template import Template
+
+LOG_STORE = "log"
+"""The store of a loop's result that was too large to be kept: its iterations' events."""
+
+
+def begin_loop(turn: Turn, step: Step, run: StepRun) -> None:
+    """Evaluates the collection; an empty one is done at once."""
+    loop = step.loop
+    assert loop is not None
+    try:
+        items = _elements(loop, turn, run)
+    except TemplateError as problem:
+        fail_step(turn, run, error_data(problem.code, f"the loop's `in`: {problem.message}", step=step.name))
+        return
+    if not isinstance(items, list):
+        shown = type(items).__name__
+        message = f"the loop's `in` must give a list, but it gave a value of type {shown}"
+        fail_step(turn, run, error_data("loop.not_a_list", message, step=step.name))
+        return
+    turn.step_event(
+        "loop.started",
+        step.name,
+        run.run_id,
+        "in_progress",
+        total=len(items),
+        items=items,
+        mode=loop.mode,
+        on_error=loop.on_error,
+    )
+    if not items:
+        end_step(turn, run, [], done=0, failed=0)
+    elif not step.body:
+        end_step(turn, run, items, done=len(items), failed=0)
+    else:
+        turn.ready.append(run.run_id)
+
+
+def _elements(loop: Loop, turn: Turn, run: StepRun) -> Any:  # noqa: ANN401 - plain data
+    scope = turn.around(run).boundary(run.event)
+    items = loop.source.evaluate(scope) if isinstance(loop.source, Template) else render(loop.source, scope)
+    if loop.wrap_scalar and not isinstance(items, list):
+        return [items]
+    return items
+
+
+def end_iteration(turn: Turn, run: StepRun, fact: Fact) -> None:
+    """Takes the end of an iteration from a worker; its writes may turn a good end into a bad one."""
+    loop, step = run.loop, turn.plan.steps[run.step]
+    assert loop is not None
+    assert step.loop is not None
+    assert fact.iteration is not None
+    reducers: Data = step.loop.reduce
+    if loop.parallel:
+        writes = loop.open[fact.iteration].writes
+        problem = _write_problem(loop, writes, reducers, run.step)
+        if problem is not None and fact.event_type == "loop.iteration.done":
+            fact = _as_failed(fact, problem)
+        if reducers:
+            fact.payload = {**fact.payload, "reduce": reducers}
+    turn.emit(fact)
+    if fact.event_type == "loop.iteration.failed" and not loop.keeps_going:
+        fail_step(turn, run, fact.payload["error"])
+    elif loop.done + loop.failed == loop.total:
+        end_step(turn, run, loop_result(turn, run, loop), done=loop.done, failed=loop.failed)
+
+
+def _write_problem(loop: LoopRun, writes: Data, reducers: Data, step: str) -> Data | None:
+    key = conflicting_key(loop, writes, reducers)
+    if key is not None:
+        message = (
+            f"two parallel iterations wrote different values to ctx key `{key}`; "
+            f"name a reducer for it: loop.spec.reduce: {{{key}: last}}"
+        )
+        return error_data("ctx.conflict", message, step=step)
+    for name, value in writes.items():
+        if name in reducers and unfit(reducers[name], value):
+            message = f"reducer `{reducers[name]}` of ctx key `{name}` cannot take `{value}`"
+            return error_data("ctx.reduce", message, step=step)
+    return None
+
+
+def _as_failed(fact: Fact, problem: Data) -> Fact:
+    fact.event_type = "loop.iteration.failed"
+    fact.status = "error"
+    fact.payload = {"error": problem, "conflict": True}
+    return fact
+
+
+def loop_result(turn: Turn, run: StepRun, loop: LoopRun) -> Any:  # noqa: ANN401 - plain data
+    """The results in index order, or the reference to them in the log."""
+    if loop.results is not None:
+        return [loop.results.get(index) for index in range(loop.total)]
+    return {
+        "kind": "result_ref",
+        "ref": f"noetl://{turn.state.execution_id}/loop/{run.run_id}",
+        "store": LOG_STORE,
+        "key": run.run_id,
+        "checksum": "",
+        "size": loop.results_size,
+        "schema_hint": {"type": "list", "length": loop.total},
+        "preview": None,
+        "extracted": {},
+    }

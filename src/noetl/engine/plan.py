@@ -1,0 +1,54 @@
+"""A playbook as the engine asks it: steps by name, the ways between them, what each step reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from noetl.playbook.check.flow import Flow
+from noetl.playbook.model import Loop, Playbook, Step
+from noetl.template import Template
+
+
+class Plan:
+    """Made once for each version of a playbook."""
+
+    def __init__(self, playbook: Playbook) -> None:
+        self.playbook = playbook
+        self.steps = {step.name: step for step in playbook.steps}
+        self.flow = Flow(playbook)
+        self._reads: dict[str, frozenset[str]] = {}
+
+    def can_still_reach(self, live: set[str], target: str) -> bool:
+        """Whether a token on one of the live steps can come to `target`, or is there."""
+        return target in live or any(self.flow.can_precede(name, target) for name in live if name in self.steps)
+
+    def loop_runs_locally(self, loop: Loop) -> bool:
+        """Whether one worker takes the whole loop in one lease."""
+        if loop.execution is not None:
+            return loop.execution == "local"
+        return self.playbook.executor.profile != "distributed"
+
+    def names_read(self, step: Step) -> frozenset[str]:
+        """The root names that the templates of a step's body read."""
+        known = self._reads.get(step.name)
+        if known is None:
+            own = (step.body, step.loop, step.args, step.sink, step.vars, step.spec)
+            parts = (own, self.playbook.workbook, self.playbook.executor.spec)
+            known = frozenset(read.path[0] for template in templates_in(parts) for read in template.reads)
+            self._reads[step.name] = known
+        return known
+
+
+def templates_in(part: object) -> Iterator[Template]:
+    """Every template inside a part of the model."""
+    waiting = [part]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, Template):
+            yield item
+        elif isinstance(item, dict):
+            waiting.extend(item.values())
+        elif isinstance(item, list | tuple):
+            waiting.extend(item)
+        elif hasattr(item, "__struct_fields__"):
+            waiting.extend(getattr(item, name) for name in item.__struct_fields__)

@@ -1,0 +1,94 @@
+"""How writes of parallel iterations reach `ctx`: checked for conflicts, or combined in iteration order.
+
+Without a reducer a key may be written by one iteration, or by several with the same value. With one,
+every write counts, and the order is that of the iterations whatever the timing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from noetl.engine.state import Data, LoopRun, State
+
+
+def conflicting_key(loop: LoopRun, writes: Data, reducers: Data) -> str | None:
+    """A key that another iteration has written with another value."""
+    for key, value in writes.items():
+        if key not in reducers and key in loop.written and not same(loop.written[key], value):
+            return key
+    return None
+
+
+def same(left: object, right: object) -> bool:
+    """Equal as JSON: true is not 1."""
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    return left == right
+
+
+def apply_writes(state: State, loop: LoopRun, index: int, writes: Data, reducers: Data) -> None:
+    """Applies what an iteration wrote, now or when those before it are there."""
+    plain = {key: value for key, value in writes.items() if key not in reducers}
+    if plain:
+        loop.written.update(plain)
+        state.ctx.update(plain)
+    loop.waiting[index] = {key: [reducers[key], value] for key, value in writes.items() if key in reducers}
+    while loop.applied in loop.waiting:
+        for key, (reducer, value) in loop.waiting.pop(loop.applied).items():
+            state.ctx[key] = REDUCERS[reducer](state.ctx.get(key), value)
+        loop.applied += 1
+
+
+def unfit(reducer: str, value: object) -> bool:
+    """Whether a value cannot be combined by a reducer: it is asked before the write is accepted."""
+    return reducer in ("sum", "min", "max") and (isinstance(value, bool) or not isinstance(value, int | float))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _sum(before: Any, value: Any) -> Any:  # noqa: ANN401 - whatever the playbook adds up
+    return before + value if _is_number(before) else value
+
+
+def _least(before: Any, value: Any) -> Any:  # noqa: ANN401
+    return min(before, value) if _is_number(before) else value
+
+
+def _greatest(before: Any, value: Any) -> Any:  # noqa: ANN401
+    return max(before, value) if _is_number(before) else value
+
+
+def _listed(before: Any) -> list[Any]:  # noqa: ANN401
+    return list(before) if isinstance(before, list) else []
+
+
+def _append(before: Any, value: Any) -> list[Any]:  # noqa: ANN401
+    return [*_listed(before), value]
+
+
+def _extend(before: Any, value: Any) -> list[Any]:  # noqa: ANN401
+    return [*_listed(before), *(value if isinstance(value, list) else [value])]
+
+
+def _union(before: Any, value: Any) -> list[Any]:  # noqa: ANN401
+    merged = _listed(before)
+    merged.extend(item for item in (value if isinstance(value, list) else [value]) if item not in merged)
+    return merged
+
+
+def _last(before: Any, value: Any) -> Any:  # noqa: ANN401
+    return value
+
+
+REDUCERS: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "sum": _sum,
+    "min": _least,
+    "max": _greatest,
+    "append": _append,
+    "extend": _extend,
+    "union": _union,
+    "last": _last,
+}

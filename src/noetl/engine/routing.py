@@ -1,0 +1,92 @@
+"""How tokens leave a step: its arcs at a boundary, and what an end of a step leads to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from noetl.engine.scope import holds, render_each
+from noetl.engine.state import Data, StepRun
+from noetl.engine.turn import Turn, error_data
+from noetl.errors import TemplateError
+from noetl.playbook.model import Arc, Step
+from noetl.template import Scope, Template
+
+
+def end_step(turn: Turn, run: StepRun, result: Any, **payload: Any) -> None:  # noqa: ANN401 - plain data
+    """Ends a step run well and routes on."""
+    name = "loop.done" if run.loop is not None else "step.done"
+    turn.step_event(name, run.step, run.run_id, result=result, **payload)
+    route(turn, run, name)
+
+
+def fail_step(turn: Turn, run: StepRun, error: Data) -> None:
+    """Ends a step run badly and routes on, unless the step says that its errors do not matter."""
+    if turn.plan.steps[run.step].on_error == "ignore":
+        end_step(turn, run, None, error=error)
+        return
+    turn.step_event("step.failed", run.step, run.run_id, "error", error=error)
+    route(turn, run, "step.failed", error)
+
+
+def fail(turn: Turn, error: Data) -> None:
+    """Fails the execution at once: what is open is revoked."""
+    turn.playbook_event("workflow.finished", "error", error=error)
+    turn.playbook_event("playbook.processed", "error")
+
+
+def route(turn: Turn, run: StepRun, name: str, error: Data | None = None) -> None:
+    """Evaluates the arcs of a step whose run has ended with the boundary event `name`."""
+    if turn.state.is_over:
+        return
+    step = turn.plan.steps[run.step]
+    event: Data = {"name": name, "step": run.step, "timestamp": turn.now}
+    event["data"] = event["payload"] = {} if error is None else {"error": error}
+    try:
+        selected = _selected(turn, step, run, turn.around(run).boundary(event), failed=error is not None)
+    except TemplateError as problem:
+        fail(turn, error_data(problem.code, f"a way out of step `{run.step}`: {problem.message}", step=run.step))
+        return
+    if error is not None and selected is None:
+        turn.step_event("next.evaluated", run.step, run.run_id, selected=[], mode=step.router.mode)
+        fail(turn, error)
+        return
+    turn.step_event(
+        "next.evaluated", run.step, run.run_id, selected=selected or [], mode=step.router.mode, event=event
+    )
+
+
+def _selected(turn: Turn, step: Step, run: StepRun, scope: Scope, *, failed: bool) -> list[Data] | None:
+    """The targets of the arcs that fire, as tokens; None where no arc does."""
+    firing: list[Arc] = []
+    for arc in step.router.arcs:
+        if failed and not arc.takes_failure:
+            continue
+        if holds(arc.when, scope):
+            firing.append(arc)
+            if step.router.mode == "exclusive":
+                break
+    if not firing:
+        return None
+    entries: list[Data] = []
+    number = int(turn.token_id())
+    for arc in firing:
+        for target in arc.targets:
+            name = target.step.evaluate(scope) if isinstance(target.step, Template) else target.step
+            args = render_each(target.args, scope)
+            if target.carry:
+                args = {**run.args, **args}
+            entry = _entry(turn, str(name), args, run, str(number))
+            number += "token" in entry
+            entries.append(entry)
+    return entries
+
+
+def _entry(turn: Turn, name: str, args: Data, run: StepRun, token: str) -> Data:
+    entry: Data = {"step": name, "args": args}
+    if name not in turn.plan.steps:
+        return {**entry, "ends": True}
+    if turn.state.owed.get(name, {}).get(run.step, 0) > 0:
+        return {**entry, "discarded": True}
+    if run.scope:
+        entry["scope"] = run.scope
+    return {**entry, "token": token}

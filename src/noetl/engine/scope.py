@@ -1,0 +1,275 @@
+"""The names templates see, place by place, built from a state or from a command's context.
+
+The order of lookup is the language's: names of the language, iterators and task args, token args,
+`iter`, `ctx`, `vars`, results of tasks and steps, workload keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from noetl.engine.bodies import Bodies, BodyView, ResultView, is_ref, readable, view
+from noetl.engine.state import Data, Frame, State, StepResult, StepRun
+from noetl.playbook.model import Guard, Value
+from noetl.template import UNDEFINED, Budget, Scope, Template
+
+ABOUT_FIELDS = ("status", "error", "results", "meta")
+
+
+class StepResults(Mapping[str, Any]):
+    """The results of steps by name, innermost scope first."""
+
+    def __init__(self, steps: dict[str, StepResult], scope: str, bodies: Bodies, bound: dict[str, str]) -> None:
+        self._steps = steps
+        self._scope = scope
+        self._bodies = bodies
+        self._bound = bound
+        """Second names of results, with the step that gave the last one."""
+
+    def _find(self, name: object) -> StepResult | None:
+        if not isinstance(name, str):
+            return None
+        name = self._bound.get(name, name)
+        scope = self._scope
+        while scope:
+            found = self._steps.get(f"{name}@{scope}")
+            if found is not None and found.seq:
+                return found
+            scope = scope.rpartition("/")[0]
+        found = self._steps.get(name)
+        # A step that is open for the first time, or was skipped, has no result to show.
+        return found if found is not None and found.seq else None
+
+    def __contains__(self, name: object) -> bool:
+        return self._find(name) is not None
+
+    def __getitem__(self, name: str) -> ResultView:
+        found = self._find(name)
+        if found is None:
+            raise KeyError(name)
+        about: Data = {
+            "status": found.status,
+            "error": found.error,
+            "results": readable(found.results, self._bodies),
+            "meta": {"runs": found.runs, "duration_ms": found.duration_ms},
+        }
+        return ResultView(found.result, about, self._bodies)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._steps)
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+
+class TaskResults(Mapping[str, Any]):
+    """The results of a pipeline's earlier tasks by label."""
+
+    def __init__(self, results: Data, bodies: Bodies) -> None:
+        self._results = results
+        self._bodies = bodies
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._results
+
+    def __getitem__(self, name: str) -> ResultView:
+        return ResultView(self._results[name], {"status": "done"}, self._bodies)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._results)
+
+    def __len__(self) -> int:
+        return len(self._results)
+
+
+class Surroundings:
+    """What all templates of one step run have in common."""
+
+    __slots__ = ("args", "bodies", "ctx", "execution_id", "keychain", "results", "vars", "workload")
+
+    def __init__(
+        self,
+        *,
+        execution_id: str,
+        workload: Data,
+        ctx: Data,
+        vars: Data,  # noqa: A002 - the language's word
+        args: Data,
+        keychain: Mapping[str, Any],
+        results: Mapping[str, Any],
+        bodies: Bodies,
+    ) -> None:
+        self.execution_id = execution_id
+        self.workload = workload
+        self.ctx = ctx
+        self.vars = vars
+        self.args = args
+        self.keychain = keychain
+        self.results = results
+        self.bodies = bodies
+
+    def reserved(self) -> dict[str, Any]:
+        bodies = self.bodies
+        return {
+            "workload": readable(self.workload, bodies),
+            "ctx": readable(self.ctx, bodies),
+            "vars": readable(self.vars, bodies),
+            "args": readable(self.args, bodies),
+            "keychain": self.keychain,
+            "execution_id": self.execution_id,
+        }
+
+    def boundary(self, event: Data | None) -> Scope:
+        """The scope of arcs and admission."""
+        names = self.reserved()
+        layers = [names["args"], names["ctx"], names["vars"], self.results, names["workload"]]
+        if event is not None:
+            names["event"] = event
+        return Scope(names, layers)
+
+
+def surroundings(
+    state: State, run: StepRun, bodies: Bodies, keychain: Mapping[str, Any], bound: dict[str, str]
+) -> Surroundings:
+    """The surroundings of a step run on the server."""
+    return Surroundings(
+        execution_id=state.execution_id,
+        workload=state.workload,
+        ctx=state.ctx,
+        vars=state.vars,
+        args=run.args,
+        keychain=keychain,
+        results=StepResults(state.steps, run.scope, bodies, bound),
+        bodies=bodies,
+    )
+
+
+class Iteration:
+    """The loop a pipeline runs in: its element and index, and the loop around it."""
+
+    __slots__ = ("index", "iterator", "item", "outer")
+
+    def __init__(self, iterator: str, item: Any, index: int, outer: Iteration | None, outer_iter: Data) -> None:  # noqa: ANN401
+        self.iterator = iterator
+        self.item = item
+        self.index = index
+        self.outer = (outer, outer_iter)
+
+
+def iter_names(frame: Frame, iteration: Iteration | None) -> Data:
+    """What `iter` shows: the scratchpad, the element, the index, and the iteration around."""
+    if iteration is None:
+        return frame.iter
+    outer, outer_iter = iteration.outer
+    parent: Data = dict(outer_iter)
+    names: Data = {"index": iteration.index, iteration.iterator: iteration.item, **frame.iter}
+    if outer is not None or outer_iter:
+        names["parent"] = parent
+    return names
+
+
+def iterator_names(iteration: Iteration | None) -> Data:
+    """The elements of the loops around, by their bare names; inner ones hide outer ones."""
+    names: Data = {}
+    while iteration is not None:
+        names.setdefault(iteration.iterator, iteration.item)
+        iteration = iteration.outer[0]
+    return names
+
+
+def pipeline_scope(
+    around: Surroundings,
+    frame: Frame,
+    iteration: Iteration | None,
+    *,
+    label: str,
+    action_id: str,
+    task_args: Data,
+    outer_results: Data,
+    outcome: Data | None = None,
+) -> Scope:
+    """The scope of a task's fields and, with an outcome, of its rules."""
+    bodies = around.bodies
+    names = around.reserved()
+    scratch = readable(iter_names(frame, iteration), bodies)
+    names["iter"] = scratch
+    if iteration is not None:
+        names["loop_index"] = iteration.index
+    names["_prev"] = view(frame.prev, bodies)
+    names["_task"] = label
+    names["_attempt"] = frame.attempt
+    names["_action_id"] = action_id
+    if outcome is not None:
+        names["outcome"] = readable(outcome, bodies)
+    layers = [
+        readable(task_args, bodies),
+        iterator_names(iteration),
+        names["args"],
+        scratch,
+        names["ctx"],
+        names["vars"],
+        TaskResults(frame.results, bodies),
+        TaskResults(outer_results, bodies),
+        around.results,
+        names["workload"],
+    ]
+    return Scope(names, layers)
+
+
+# --- rendering --------------------------------------------------------------------------------------------
+
+
+def render(value: Value, scope: Scope, budget: Budget | None = None) -> Any:  # noqa: ANN401 - plain data
+    """The data of a value, its templates evaluated. A whole value that is a reference stays one."""
+    if isinstance(value, Template):
+        stored = stored_value(value, scope)
+        return value.evaluate(scope, budget=budget) if stored is None else stored
+    if isinstance(value, dict):
+        return {name: render_inner(item, scope, budget) for name, item in value.items()}
+    if isinstance(value, list):
+        return [render_inner(item, scope, budget) for item in value]
+    return value
+
+
+def render_inner(value: Value, scope: Scope, budget: Budget | None = None) -> Any:  # noqa: ANN401 - plain data
+    """Like `render`, but references are loaded: they may only stand for whole values."""
+    if isinstance(value, Template):
+        return value.evaluate(scope, budget=budget)
+    if isinstance(value, dict):
+        return {name: render_inner(item, scope, budget) for name, item in value.items()}
+    if isinstance(value, list):
+        return [render_inner(item, scope, budget) for item in value]
+    return value
+
+
+def render_each(values: dict[str, Value], scope: Scope, budget: Budget | None = None) -> Data:
+    """The values of a mapping of args or patches."""
+    return {name: render(value, scope, budget) for name, value in values.items()}
+
+
+def stored_value(template: Template, scope: Scope) -> Data | None:
+    """The reference a template reads as a whole: `{{ step }}`, `{{ ctx.rows }}`."""
+    reads = template.reads
+    if len(reads) != 1 or "".join(template.source.split()) != "{{" + ".".join(reads[0].path) + "}}":
+        return None
+    found: Any = scope.resolve(reads[0].path[0])
+    for name in reads[0].path[1:]:
+        if isinstance(found, BodyView | ResultView):
+            return None
+        if isinstance(found, Mapping):
+            found = found.get(name, UNDEFINED)
+        else:
+            return None
+    if isinstance(found, BodyView):
+        return found.ref
+    if isinstance(found, ResultView):
+        return found.stored
+    return found if is_ref(found) else None
+
+
+def holds(guard: Guard | None, scope: Scope, budget: Budget | None = None) -> bool:
+    """Whether a guard holds; a missing one does."""
+    if guard is None:
+        return True
+    return guard if isinstance(guard, bool) else guard.test(scope, budget=budget)

@@ -1,0 +1,155 @@
+"""What an execution is at any moment: the fold of its log.
+
+Only `fold.py` changes a state, and only by an event, so replaying the log gives the same state again.
+What is finished is forgotten down to what templates can still read: the size of a state depends on
+what is open, never on how much has happened.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+Data: TypeAlias = dict[str, Any]
+ExecutionStatus: TypeAlias = Literal["requested", "running", "paused", "completed", "failed", "cancelled"]
+StepStatus: TypeAlias = Literal["done", "failed", "skipped", "cancelled", "running"]
+
+SCHEMA_VERSION = 1
+
+
+class Part(msgspec.Struct, kw_only=True):
+    """What every part of a state is: plain data that a snapshot can hold."""
+
+
+class BlockFrame(Part):
+    """A loop inside a pipeline: its elements, and the iterations that are open."""
+
+    items: list[Any]
+    cursor: int = 0
+    """The first iteration that has not begun."""
+    open: dict[int, Frame] = {}
+    results: dict[int, Any] = {}
+    failed: int = 0
+
+
+class Frame(Part):
+    """Where one pipeline stands: a step run without a loop, or one iteration."""
+
+    position: int = 0
+    """The index of the task that is next, or running."""
+    attempt: int = 1
+    entry: int = 1
+    """How often control has entered a task: each entry is a task run of its own."""
+    task_runs: int = 0
+    prev: Any = None
+    iter: Data = {}
+    results: Data = {}
+    """The last result of each task, by its label."""
+    last: str | None = None
+    """The label of the task that was executed last."""
+    writes: Data = {}
+    """What a parallel iteration wrote to `ctx`: applied when it ends."""
+    wake_at: float | None = None
+    """A retry waits until then, in seconds since 1970."""
+    block: BlockFrame | None = None
+    begun: bool = False
+
+
+class LoopRun(Part):
+    """The iterations of a loop step. Finished ones leave only counts, and their results in the log."""
+
+    items: Any
+    """The elements, or the reference to them."""
+    total: int
+    parallel: bool
+    keeps_going: bool
+    """A failed iteration does not end the loop."""
+    cursor: int = 0
+    """The first iteration that has not begun."""
+    open: dict[int, Frame] = {}
+    done: int = 0
+    failed: int = 0
+    results: dict[int, Any] | None = {}
+    """Finished results while they are small together; None: only the log has them."""
+    results_size: int = 0
+    written: Data = {}
+    """What finished parallel iterations wrote to `ctx`, without a reducer."""
+    applied: int = 0
+    """The first iteration whose reduced writes are not in `ctx` yet."""
+    waiting: dict[int, Data] = {}
+    """Reduced writes that wait for those of earlier iterations."""
+
+
+class StepRun(Part):
+    """A step that was admitted and has not ended."""
+
+    run_id: str
+    step: str
+    scope: str
+    args: Data
+    scheduled_at: str
+    event: Data | None = None
+    """The boundary event that led here."""
+    started_at: str | None = None
+    frame: Frame = msgspec.field(default_factory=Frame)
+    loop: LoopRun | None = None
+    losses: int = 0
+    """Leases lost in a row without a finished task."""
+
+
+class Token(Part):
+    """A token on its way: to be admitted, or waiting at a join."""
+
+    token_id: str
+    step: str
+    args: Data
+    scope: str = ""
+    origin: str | None = None
+    """The step it came from."""
+    event: Data | None = None
+
+
+class StepResult(Part):
+    """The last run of a step, as later templates see it."""
+
+    status: StepStatus
+    runs: int = 0
+    result: Any = None
+    error: Data | None = None
+    results: Data = {}
+    duration_ms: float | None = None
+    seq: int = 0
+    """The place of its boundary in the log."""
+
+
+class State(Part):
+    """One execution."""
+
+    execution_id: str
+    schema: int = SCHEMA_VERSION
+    seq: int = 0
+    status: ExecutionStatus = "requested"
+    requested_at: str = ""
+    finished_at: str | None = None
+    payload: Data = {}
+    workload: Data = {}
+    ctx: Data = {}
+    vars: Data = {}
+    runs: dict[str, StepRun] = {}
+    tokens: dict[str, Token] = {}
+    owed: dict[str, dict[str, int]] = {}
+    """For each join of mode `any`: how many tokens of each origin are to be discarded."""
+    steps: dict[str, StepResult] = {}
+    """By step and, inside a spread, by scope: `name` or `name@scope`."""
+    next_run: int = 1
+    next_token: int = 1
+    error: Data | None = None
+    result: Any = None
+    result_step: str | None = None
+    origin: Data | None = None
+    """The execution this one repeats, and from where."""
+
+    @property
+    def is_over(self) -> bool:
+        return self.status in ("completed", "failed", "cancelled")

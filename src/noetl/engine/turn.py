@@ -1,0 +1,82 @@
+"""One turn of the engine: the facts it leads to, each folded as soon as it is made.
+
+A turn works on the live state. Whoever takes it must append its facts to the log before anything else
+may see them, and throw the state away if that fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from noetl.engine.bodies import Bodies
+from noetl.engine.facts import Fact, of_playbook, of_step
+from noetl.engine.fold import fold
+from noetl.engine.limits import StoredBody, fit
+from noetl.engine.plan import Plan
+from noetl.engine.scope import Surroundings, surroundings
+from noetl.engine.state import Data, State, StepRun
+
+MOST_RUNS_IN_A_TURN = 10_000
+"""Steps without tools can lead to each other for ever; this many at once are taken for that."""
+
+
+class Turn:
+    def __init__(
+        self,
+        plan: Plan,
+        state: State,
+        now: str,
+        bodies: Bodies,
+        *,
+        keychain: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.plan = plan
+        self.state = state
+        self.now = now
+        self.bodies = bodies
+        self.keychain = keychain or {}
+        self.facts: list[Fact] = []
+        self.stored: list[StoredBody] = []
+        """Values that were too large for their event."""
+        self.ready: list[str] = []
+        """The step runs that a worker must be given."""
+
+    def emit(self, fact: Fact) -> None:
+        self.stored.extend(fit(fact, self.state.execution_id, self.bodies))
+        fold(self.state, fact)
+        self.facts.append(fact)
+
+    def playbook_event(self, event_type: str, status: Any = "success", **payload: Any) -> None:  # noqa: ANN401
+        self.emit(of_playbook(event_type, self.state.execution_id, self.now, status, **payload))
+
+    def step_event(
+        self,
+        event_type: str,
+        step: str,
+        run_id: str | None,
+        status: Any = "success",  # noqa: ANN401 - one of the four words of events
+        **payload: Any,  # noqa: ANN401 - plain data
+    ) -> None:
+        self.emit(of_step(event_type, self.state.execution_id, self.now, step, run_id, status, **payload))
+
+    def around(self, run: StepRun) -> Surroundings:
+        bound: dict[str, str] = {}
+        for step in self.plan.steps.values():
+            if step.binds is not None and step.name in self.state.steps:
+                known = bound.get(step.binds)
+                if known is None or self.state.steps[step.name].seq > self.state.steps[known].seq:
+                    bound[step.binds] = step.name
+        return surroundings(self.state, run, self.bodies, self.keychain, bound)
+
+    def token_id(self) -> str:
+        return str(self.state.next_token)
+
+    def run_id(self) -> str:
+        return f"{self.state.execution_id}.{self.state.next_run}"
+
+
+def error_data(
+    kind: str, message: str, *, step: str | None = None, task: str | None = None, retryable: bool = False
+) -> Data:
+    return {"kind": kind, "message": message, "step": step, "task": task, "retryable": retryable}

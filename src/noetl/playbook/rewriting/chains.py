@@ -1,0 +1,185 @@
+"""The actions of one case entry as the directive that starts them and the tasks that carry them out.
+
+The directive stands in the rules of the call, so it sees the outcome; the tasks behind it see the
+call by its label. What is kept between actions is kept by `set_iter`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from noetl.playbook.model import (
+    Action,
+    CallAction,
+    CaseBranch,
+    CollectAction,
+    Directive,
+    FailAction,
+    NextAction,
+    Node,
+    ResultAction,
+    RetryAction,
+    Rule,
+    SetAction,
+    SinkAction,
+    SkipAction,
+    Task,
+    TaskAction,
+    Value,
+)
+from noetl.playbook.rewriting.bodies import Bodies
+from noetl.playbook.rewriting.expressions import Names, Rewriter, literal, to
+from noetl.playbook.rewriting.inexpressible import Report
+from noetl.playbook.rewriting.reads import names_read
+from noetl.playbook.rewriting.repeats import FAIL
+from noetl.template import Template
+
+ENDS = (CallAction, RetryAction, FailAction, SkipAction, NextAction)
+
+
+class Chain(NamedTuple):
+    """What an entry does, and how it ends; None: the step goes on as if there were no case."""
+
+    branch: CaseBranch
+    work: tuple[Action, ...]
+    end: Action | None
+
+    @property
+    def target(self) -> NextAction | None:
+        return self.end if isinstance(self.end, NextAction) else None
+
+    @property
+    def repeats(self) -> bool:
+        """It ends by calling again, so the step's boundary never follows it."""
+        return isinstance(self.end, CallAction | RetryAction)
+
+    @property
+    def sets_result(self) -> bool:
+        return any(isinstance(action, ResultAction) for action in self.work)
+
+    @property
+    def has_tasks(self) -> bool:
+        return any(isinstance(action, TaskAction | SinkAction) for action in self.work)
+
+
+def split(branch: CaseBranch, report: Report) -> Chain:
+    """The actions up to the one that ends the chain."""
+    for index, action in enumerate(branch.actions):
+        if isinstance(action, ENDS):
+            if index + 1 < len(branch.actions):
+                report.say("dead-action", branch.actions[index + 1].at)
+            return Chain(branch, branch.actions[:index], action)
+    return Chain(branch, branch.actions, None)
+
+
+class Patches:
+    """Turns `set` and `collect` into what `set_iter` writes."""
+
+    def __init__(self, rewriter: Rewriter, report: Report) -> None:
+        self._rewriter = rewriter
+        self._report = report
+
+    def batch(self, actions: Sequence[Action]) -> tuple[dict[str, Value], int]:
+        """As many leading actions as can be written at once, and their number."""
+        written: dict[str, Value] = {}
+        for index, action in enumerate(actions):
+            if not isinstance(action, SetAction | CollectAction):
+                return written, index
+            reads = names_read(action) | ({action.into} if isinstance(action, CollectAction) else set())
+            if written.keys() & reads or (written and "ctx" in reads):
+                return written, index
+            written |= self._written(action)
+        return written, len(actions)
+
+    def _written(self, action: SetAction | CollectAction) -> dict[str, Value]:
+        if isinstance(action, SetAction):
+            return {name: self._rewriter.value(value) for name, value in action.values.items()}
+        source = literal(self._rewriter.value(action.source))
+        if source is None:
+            self._report.say("case-values", action.at)
+            return {}
+        if source.startswith("(") and source[1:-1].replace(".", "").isidentifier():
+            source = source[1:-1]
+        added = source if action.mode == "extend" else f"[{source}]"
+        return {action.into: Template("{{ (iter." + action.into + " | default([])) + " + added + " }}")}
+
+
+class ChainTasks:
+    """Writes the tasks of chains, one chain after the other, behind a call."""
+
+    def __init__(self, bodies: Bodies, label: str, kept: frozenset[str]) -> None:
+        self._bodies = bodies
+        self._report = bodies.report
+        self._label = label
+        self._kept = kept
+        self._used: set[str] = set()
+
+    def write(self, chain: Chain, names: Names, start: int) -> list[Task]:
+        """The tasks for the actions from `start` on, without what ends the chain."""
+        found: list[Task] = []
+        renamed: dict[str, str] = {}
+        actions = chain.work[start:]
+        while actions:
+            rewriter = Rewriter({**names, **{old: to(new) for old, new in renamed.items()}})
+            action = actions[0]
+            taken = 1
+            if isinstance(action, SetAction | CollectAction):
+                patch, taken = Patches(rewriter, self._report).batch(actions)
+                found.append(self.noop("keep_values", Directive(do="continue", set_iter=patch)))
+            elif isinstance(action, TaskAction):
+                found.append(self._named(action, rewriter, renamed))
+            elif isinstance(action, SinkAction):
+                found += _tasks(self._bodies.stored(self._label, action.sink, rewriter.names, keep=False))
+            if rewriter.failed:
+                self._report.say("case-values", action.at)
+            actions = actions[taken:]
+        return found
+
+    def _named(self, action: TaskAction, rewriter: Rewriter, renamed: dict[str, str]) -> Task:
+        task = self._bodies.task(rewriter.value(action.task))
+        label = action.task.label
+        if label in self._used:
+            renamed[label] = self._bodies.labels.fresh(label)
+            task = msgspec.structs.replace(task, label=renamed[label])
+        self._used.add(label)
+        return task
+
+    def noop(self, wanted: str, directive: Directive) -> Task:
+        return Task(
+            label=self._bodies.labels.fresh(wanted),
+            kind="noop",
+            rules=(Rule(when=None, then=directive),),
+        )
+
+    def result(self, chain: Chain, names: Names) -> Value:
+        """What the step's result is after the chain."""
+        source: Value = Template("{{ " + self._label + " }}")
+        for index, action in enumerate(chain.work):
+            if not isinstance(action, ResultAction):
+                continue
+            rewriter = Rewriter(names)
+            source = rewriter.value(action.source)
+            if rewriter.failed:
+                self._report.say("case-values", action.at)
+            later = chain.work[index + 1 :]
+            if any(isinstance(other, SetAction | CollectAction) for other in later) or (
+                names_read(tuple(later)) & {"result", "this"}
+            ):
+                self._report.say("case-result", action.at)
+        return source
+
+    def end(self, task: Task, do: Directive) -> Task:
+        """The task with what follows it, errors aside, which fail as before."""
+        rules = task.rules or ()
+        if rules and rules[-1].when is None:
+            rules = rules[:-1]
+        if not any(rule == FAIL for rule in rules):
+            rules = (*rules, FAIL)
+        return msgspec.structs.replace(task, rules=(*rules, Rule(when=None, then=do)))
+
+
+def _tasks(nodes: list[Node]) -> list[Task]:
+    return [node for node in nodes if isinstance(node, Task)]

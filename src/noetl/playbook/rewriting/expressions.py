@@ -1,0 +1,299 @@
+"""Changes the names that templates read, token by token, and takes guards apart at their `and`s.
+
+Only names are changed: never an attribute, a filter, a test, a keyword argument or anything in a
+string. A template that cannot be changed with certainty (it has statements, or a name has no
+counterpart) is given back as None, and the caller reports it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple, TypeAlias
+
+from jinja2 import Environment
+
+from noetl.playbook.model import Guard, Record, Value
+from noetl.template import Template
+
+_LEXER = Environment(keep_trailing_newline=True).lexer  # noqa: S701 - it only cuts text into tokens
+_OPEN: Final = frozenset("([{")
+_CLOSE: Final = frozenset(")]}")
+COMPARISONS: Final = frozenset({"==", "!=", "<", ">", "<=", ">="})
+
+
+class Token(NamedTuple):
+    kind: str
+    value: str
+
+
+class Chain(NamedTuple):
+    """A name with the constant attributes behind it, and how it is used."""
+
+    name: str
+    attributes: tuple[str, ...]
+    defined: bool | None
+    """`is defined` (True) or `is not defined` (False) stands behind the bare name."""
+    alone: bool
+    """It is a whole operand of `and`, `or`, `not`, or the whole expression."""
+
+
+class Replacement(NamedTuple):
+    """What stands for the name and the first `attributes` behind it, and the test if `test`."""
+
+    text: str
+    attributes: int = 0
+    test: bool = False
+
+
+Rename: TypeAlias = Callable[[Chain], Replacement | None]
+"""None: there is nothing that stands for it."""
+Names: TypeAlias = Mapping[str, Rename]
+
+
+def to(name: str) -> Rename:
+    """The plain renaming of one name."""
+    return lambda _: Replacement(name)
+
+
+def refused(_: Chain) -> None:
+    """The renaming of a name that nothing stands for."""
+
+
+# --- tokens ------------------------------------------------------------------------------------------------
+
+
+def tokens(source: str) -> list[Token] | None:
+    """All tokens, white space included; None where they do not add up to the source."""
+    found = [Token(kind, value) for _, kind, value in _LEXER.tokeniter(source, None)]
+    return found if "".join(token.value for token in found) == source else None
+
+
+def expression(guard: Guard) -> str | None:
+    """The bare expression of a guard; None where it is not one `{{ expression }}`."""
+    if isinstance(guard, bool):
+        return "true" if guard else "false"
+    source = guard.source.strip()
+    if not Template(source).sole:
+        return None
+    return source[2:-2].strip("-+ \t\r\n")
+
+
+def conjuncts(text: str) -> list[str]:
+    """The parts of an expression that must all hold; the whole where it is no conjunction."""
+    cut = _inside(text)
+    depth = 0
+    parts: list[list[Token]] = [[]]
+    for token in cut:
+        depth += (token.value in _OPEN) - (token.value in _CLOSE) if token.kind == "operator" else 0
+        if depth == 0 and token.kind == "name" and token.value in ("or", "if"):
+            return [text]
+        if depth == 0 and token == Token("name", "and"):
+            parts.append([])
+        else:
+            parts[-1].append(token)
+    return ["".join(token.value for token in part).strip() for part in parts]
+
+
+def words(text: str) -> list[Token]:
+    """The tokens of an expression without white space and without brackets around the whole."""
+    found = [token for token in _inside(text) if token.kind != "whitespace"]
+    while len(found) > 2 and found[0].value == "(" and _closing(found, 0) == len(found) - 1:
+        found = found[1:-1]
+    return found
+
+
+def conjunction(parts: list[str]) -> str:
+    """One expression that holds when all parts do."""
+    return " and ".join(_bracketed(part) if len(parts) > 1 else part for part in parts)
+
+
+def negation(text: str) -> str:
+    return f"not ({text})"
+
+
+def as_guard(parts: list[str]) -> Template:
+    return Template("{{ " + conjunction(parts) + " }}")
+
+
+def _bracketed(text: str) -> str:
+    """Brackets around what binds looser than `and`."""
+    depth = 0
+    for token in _inside(text):
+        depth += (token.value in _OPEN) - (token.value in _CLOSE) if token.kind == "operator" else 0
+        if depth == 0 and token.kind == "name" and token.value in ("or", "if"):
+            return f"({text})"
+    return text
+
+
+def _inside(text: str) -> list[Token]:
+    found = tokens("{{ " + text + " }}") or []
+    return [token for token in found if token.kind not in ("variable_begin", "variable_end")]
+
+
+def _closing(found: list[Token], start: int) -> int:
+    depth = 0
+    for index in range(start, len(found)):
+        if found[index].kind == "operator":
+            depth += (found[index].value in _OPEN) - (found[index].value in _CLOSE)
+        if depth == 0:
+            return index
+    return -1
+
+
+# --- changing names -----------------------------------------------------------------------------------------
+
+
+class Rewriter:
+    """Changes names in templates and keeps what could not be changed in `failed`."""
+
+    def __init__(self, names: Names) -> None:
+        self.names = names
+        self.failed: list[str] = []
+
+    def value(self, value: Value) -> Value:
+        """The same data with the names in its templates changed."""
+        if isinstance(value, Template):
+            return self.template(value)
+        if isinstance(value, dict):
+            return {name: self.value(item) for name, item in value.items()}
+        if isinstance(value, list):
+            return [self.value(item) for item in value]
+        if type(value) is tuple:  # not a position
+            return tuple(self.value(item) for item in value)
+        if isinstance(value, Record):
+            fields = {name: getattr(value, name) for name in value.__struct_fields__}
+            return type(value)(**{name: self.value(item) for name, item in fields.items()})
+        return value
+
+    def template(self, template: Template) -> Template:
+        if not any(read.path[0] in self.names for read in template.reads):
+            return template
+        cut = tokens(template.source)
+        if cut is None or any(token.kind == "block_begin" for token in cut):
+            self.failed += [read.path[0] for read in template.reads if read.path[0] in self.names]
+            return template
+        return Template(self._changed(cut), template.at)
+
+    def expression(self, text: str) -> str:
+        """The same expression, which stands without its `{{ }}`, with its names changed."""
+        return self.template(Template("{{ " + text + " }}")).source[3:-3]
+
+    def _changed(self, cut: list[Token]) -> str:
+        out: list[str] = []
+        index = 0
+        while index < len(cut):
+            token = cut[index]
+            if token.kind == "name" and token.value in self.names and _is_read(cut, index):
+                text, index = self._replaced(cut, index)
+                out.append(text)
+            else:
+                out.append(token.value)
+                index += 1
+        return "".join(out)
+
+    def _replaced(self, cut: list[Token], index: int) -> tuple[str, int]:
+        name = cut[index].value
+        attributes, ends = _attributes(cut, index + 1)
+        test_end, defined = _test(cut, ends[-1]) if not attributes else (ends[-1], None)
+        alone = _is_operand(cut, index, ends[-1])
+        found = self.names[name](Chain(name, tuple(attributes), defined, alone))
+        if found is None:
+            self.failed.append(".".join((name, *attributes)))
+            return name, index + 1
+        return found.text, test_end if found.test else ends[found.attributes]
+
+
+def _is_read(cut: list[Token], index: int) -> bool:
+    """Is this name token a name of the scope, not an attribute, filter, test or keyword?"""
+    before = _neighbour(cut, index, -1)
+    after = _neighbour(cut, index, 1)
+    if before.value in (".", "|") and before.kind == "operator":
+        return False
+    if before == Token("name", "is") or (
+        before == Token("name", "not") and _before_that(cut, index) == Token("name", "is")
+    ):
+        return False
+    return not (after == Token("operator", "=") and before.value in ("(", ","))
+
+
+def _before_that(cut: list[Token], index: int) -> Token:
+    seen = [token for token in cut[:index] if token.kind != "whitespace"]
+    return seen[-2] if len(seen) > 1 else Token("", "")
+
+
+def _neighbour(cut: list[Token], index: int, step: int) -> Token:
+    index += step
+    while 0 <= index < len(cut):
+        if cut[index].kind != "whitespace":
+            return cut[index]
+        index += step
+    return Token("", "")
+
+
+def _attributes(cut: list[Token], index: int) -> tuple[list[str], list[int]]:
+    """The constant attributes from here on, and the index behind each; the first is behind none."""
+    names: list[str] = []
+    ends = [index]
+    while index + 1 < len(cut):
+        if cut[index].value == "." and cut[index + 1].kind == "name":
+            names.append(cut[index + 1].value)
+            index += 2
+        elif (
+            index + 2 < len(cut)
+            and cut[index].value == "["
+            and cut[index + 1].kind == "string"
+            and cut[index + 2].value == "]"
+        ):
+            names.append(cut[index + 1].value[1:-1])
+            index += 3
+        else:
+            break
+        ends.append(index)
+    if index < len(cut) and cut[index].value == "(":
+        # The last name is a method, no attribute of the data.
+        names, ends = names[:-1], ends[:-1] or [index]
+    return names, ends
+
+
+def _test(cut: list[Token], index: int) -> tuple[int, bool | None]:
+    """The index behind `is [not] defined` if that follows, and which of the two it is."""
+    found: list[str] = []
+    while index < len(cut) and len(found) < 3:
+        if cut[index].kind != "whitespace":
+            found.append(cut[index].value)
+            if found == ["is", "defined"]:
+                return index + 1, True
+            if found == ["is", "not", "defined"] or found == ["is", "undefined"]:
+                return index + 1, False
+        index += 1
+    return index, None
+
+
+def _is_operand(cut: list[Token], index: int, end: int) -> bool:
+    before = _neighbour(cut, index, -1)
+    after = _neighbour(cut, end - 1, 1)
+    left = before.kind == "variable_begin" or before.value in ("(", "and", "or", "not")
+    return left and (after.kind == "variable_end" or after.value in (")", "and", "or"))
+
+
+# --- literals -------------------------------------------------------------------------------------------------
+
+
+def literal(value: Value) -> str | None:
+    """The expression that gives this data; None where a template in it is more than one expression."""
+    if isinstance(value, Template):
+        found = expression(value)
+        return None if found is None else f"({found})"
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "true", False: "false"}[value]
+    if isinstance(value, str):
+        # Jinja reads the escapes of JSON text, `\/` and surrogates aside, which are not written.
+        return json.dumps(value, ensure_ascii=False) if value.isprintable() and "\\" not in value else None
+    if isinstance(value, list):
+        items = [literal(item) for item in value]
+        return None if None in items else f"[{', '.join(str(item) for item in items)}]"
+    if isinstance(value, dict):
+        pairs = [(json.dumps(name), literal(item)) for name, item in value.items()]
+        return None if any(item is None for _, item in pairs) else "{" + ", ".join(f"{n}: {i}" for n, i in pairs) + "}"
+    return repr(value)

@@ -1,0 +1,177 @@
+"""What the control plane asks of a store, and the rows that cross that boundary.
+
+`append` is the only way an execution is written: events, queue, timers, result bodies and the
+projection change together or not at all. A store knows no rule of the engine; it checks that an
+append continues the log it was decided on, and that a key is not used for two different things.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from noetl.errors import NoetlError
+from noetl.records.event import Event
+
+
+class StoreError(NoetlError):
+    """The store cannot be used: missing, locked, full, damaged. The message says what to do."""
+
+    code = "store.error"
+
+
+class AppendConflict(NoetlError):
+    """Somebody else has appended to this execution since it was read."""
+
+    code = "store.conflict"
+
+
+class CommandRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A piece of work in the queue."""
+
+    command_id: str
+    execution_id: str
+    step: str
+    step_run_id: str
+    pool: str = "default"
+    created_at: str = ""
+    not_before: float = 0.0
+    """Seconds since 1970 before which it is not to be claimed."""
+
+
+class TimerRow(msgspec.Struct, frozen=True, kw_only=True):
+    timer_id: str
+    execution_id: str
+    due: float
+    """Seconds since 1970."""
+    payload: dict[str, Any] = {}
+
+
+class BodyRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A result body that is kept in the database itself."""
+
+    key: str
+    execution_id: str
+    media_type: str
+    checksum: str
+    body: bytes
+
+
+class ExecutionRow(msgspec.Struct, frozen=True, kw_only=True):
+    """The projection of an execution: what lists and status show without reading its log."""
+
+    execution_id: str
+    status: str
+    name: str
+    path: str
+    version: int
+    dialect: str
+    requested_at: str
+    finished_at: str | None = None
+    parent_execution_id: str | None = None
+    error: dict[str, Any] | None = None
+    playbook_digest: str = ""
+
+
+class Append(msgspec.Struct, frozen=True, kw_only=True):
+    """One change to one execution."""
+
+    execution_id: str
+    version: int
+    """The `seq` of the last event the change was decided on; 0 for a new execution."""
+    events: tuple[Event, ...]
+    execution: ExecutionRow
+    idem_keys: tuple[str | None, ...] = ()
+    """For each event the key under which a repetition of it is recognised, or None; empty: none has one."""
+    add_commands: tuple[CommandRow, ...] = ()
+    remove_commands: tuple[str, ...] = ()
+    remove_all_commands: bool = False
+    add_timers: tuple[TimerRow, ...] = ()
+    remove_timers: tuple[str, ...] = ()
+    remove_all_timers: bool = False
+    bodies: tuple[BodyRow, ...] = ()
+    vars: dict[str, Any] = {}
+    """Variables to keep in `transient`."""
+    snapshot: bytes | None = None
+    """The state after these events, to start a later replay from."""
+
+
+class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True):
+    path: str
+    version: int
+    name: str
+    dialect: str
+    digest: str
+    registered_at: str
+    source: bytes
+
+
+class InboxRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A request to the process that owns the store, from another one."""
+
+    request_id: str
+    kind: Literal["signal", "cancel", "pause", "resume"]
+    execution_id: str
+    payload: dict[str, Any] = {}
+
+
+class Store(Protocol):
+    """All methods may raise StoreError."""
+
+    async def close(self) -> None: ...
+
+    async def append(self, change: Append) -> None:
+        """Writes one change; AppendConflict if the log has gone on since `version`.
+
+        Changes that are asked for while another is being written are committed together.
+        """
+        ...
+
+    async def events(self, execution_id: str, after: int = 0, limit: int | None = None) -> list[Event]:
+        """Events in the order of the log, those with a `seq` above `after`."""
+        ...
+
+    async def iteration_results(self, execution_id: str, step_run_id: str) -> list[tuple[int, Any]]:
+        """Index and result of each finished iteration of a loop step, in index order."""
+        ...
+
+    async def snapshot(self, execution_id: str) -> tuple[int, bytes] | None:
+        """The last snapshot and the `seq` it stands at."""
+        ...
+
+    async def execution(self, execution_id: str) -> ExecutionRow | None: ...
+
+    async def executions(
+        self, *, status: str | None = None, path: str | None = None, before: str | None = None, limit: int = 50
+    ) -> list[ExecutionRow]:
+        """The newest first; `before` is an execution id to page on from."""
+        ...
+
+    async def commands(self, *, execution_id: str | None = None, limit: int = 100) -> list[CommandRow]: ...
+
+    async def timers_due(self, now: float, limit: int = 100) -> list[TimerRow]: ...
+
+    async def next_timer(self) -> float | None: ...
+
+    async def body(self, key: str) -> BodyRow | None: ...
+
+    async def put_body(self, row: BodyRow) -> None: ...
+
+    async def vars(self, execution_id: str) -> dict[str, Any]: ...
+
+    async def register(self, path: str, name: str, dialect: str, source: bytes, now: str) -> CatalogEntry:
+        """A new version, or the newest one if its text is the same."""
+        ...
+
+    async def catalog_entry(self, path: str, version: int | None = None) -> CatalogEntry | None: ...
+
+    async def catalog_by_digest(self, digest: str) -> CatalogEntry | None: ...
+
+    async def catalog(self, *, path: str | None = None, limit: int = 100) -> list[CatalogEntry]:
+        """The newest version of each playbook, or with `path` all versions of one; sources left out."""
+        ...
+
+    async def put_inbox(self, row: InboxRow) -> None: ...
+
+    async def take_inbox(self) -> list[InboxRow]: ...

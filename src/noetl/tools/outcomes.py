@@ -1,0 +1,41 @@
+"""How a tool kind words its outcome: the attempt, the duration and the time of day filled in.
+
+`started` is `time.monotonic()` at the beginning of `run`. Groups are given by keyword, under the name
+that the kind's description declares (`http={"status": 200}`). Nothing here decides what an error means.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from noetl.records.outcome import Outcome, OutcomeError, OutcomeMeta
+from noetl.records.protocols import ToolCall
+
+
+def ok(call: ToolCall, started: float, result: object, **groups: dict[str, Any]) -> Outcome:
+    """The call did what was asked."""
+    return Outcome(status="ok", meta=_meta(call, started), result=result, groups=groups)
+
+
+def failed(
+    call: ToolCall,
+    started: float,
+    kind: str,
+    message: str,
+    retryable: bool = False,
+    details: Mapping[str, Any] | None = None,
+    result: object = None,
+    **groups: dict[str, Any],
+) -> Outcome:
+    """The call failed; `retryable` says whether the same call may succeed later."""
+    error = OutcomeError(kind=kind, message=message, retryable=retryable, details=dict(details or {}))
+    return Outcome(status="error", meta=_meta(call, started), result=result, error=error, groups=groups)
+
+
+def _meta(call: ToolCall, started: float) -> OutcomeMeta:
+    elapsed_ms = round((time.monotonic() - started) * 1000, 3)
+    ended_at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return OutcomeMeta(attempt=call.attempt, duration_ms=elapsed_ms, ts=ended_at)
