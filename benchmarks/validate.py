@@ -1,8 +1,8 @@
 """How long validation takes, as a multiple of what the C YAML loader takes to parse the same text.
 
 The two are measured in turn in one run, so that a busy machine slows both; the ratio of the medians decides.
-The budget is 6 for the canonical playbook of a thousand steps. The other figures are for orientation: the older
-dialects, and ten thousand steps, which are either validated or refused with the limit they exceed.
+The budget is 6 for the canonical playbook of a thousand steps. The other figures are for orientation: the
+older dialects, and ten thousand steps, which are either validated or refused with the limit they exceed.
 """
 
 import argparse
@@ -49,7 +49,10 @@ CANONICAL_STEPS = (
                 - when: "{{ outcome.status == 'error' and outcome.http.status in [429, 500, @] }}"
                   then: {do: retry, attempts: 5, backoff: exponential, delay: 2s}
                 - else: {then: {do: continue, set_ctx: {cursor_@: "{{ outcome.result.next }}"}}}
-    next: {arcs: [{step: step_&, when: "{{ event.name == 'step.done' and ctx.cursor_@ is not none }}"}, {step: step_&}]}
+    next:
+      arcs:
+        - {step: step_&, when: "{{ event.name == 'step.done' and ctx.cursor_@ is not none }}"}
+        - {step: step_&}
 """,
     """\
   - step: step_@
@@ -63,7 +66,10 @@ CANONICAL_STEPS = (
           kind: python
           args: {region: "{{ iter.region }}", number: @}
           code: "result = [region, number]"
-    next: {arcs: [{step: step_&, when: "{{ event.name == 'loop.done' }}"}, {step: end, when: "{{ event.name == 'step.failed' }}"}]}
+    next:
+      arcs:
+        - {step: step_&, when: "{{ event.name == 'loop.done' }}"}
+        - {step: end, when: "{{ event.name == 'step.failed' }}"}
 """,
     """\
   - step: step_@
@@ -174,10 +180,14 @@ BARE = Shape("bare", CANONICAL_HEAD, ("  - {step: step_@, tool: {kind: noop}}\n"
 
 
 def seconds(action) -> float:
+    # What earlier rounds left behind is kept out of the collector's way, as it would be in a fresh process.
     gc.collect()
+    gc.freeze()
     started = time.perf_counter()
     action()
-    return time.perf_counter() - started
+    took = time.perf_counter() - started
+    gc.unfreeze()
+    return took
 
 
 def compare(shape: Shape, rounds: int) -> float:
@@ -196,8 +206,9 @@ def compare(shape: Shape, rounds: int) -> float:
         for problem in loaded[0].diagnostics:
             sys.exit(f"the {shape.name} playbook is not clean: {problem.line}: {problem.message}")
     parse, whole = statistics.median(parsing), statistics.median(validating)
+    lines = text.count("\n")
     print(
-        f"{shape.name:>9}: {STEPS} steps, {data.count(b'\n')} lines, {len(data) / 1024:.0f} KiB: "
+        f"{shape.name:>9}: {STEPS} steps, {lines} lines, {len(data) / 1024:.0f} KiB: "
         f"yaml.CSafeLoader {parse * 1000:.0f} ms, load {whole * 1000:.0f} ms, ratio {whole / parse:.2f}"
     )
     return whole / parse
@@ -221,10 +232,9 @@ def main() -> int:
     compare(V1, rounds)
     for shape in (CANONICAL, CHAINED, BARE):
         ten_thousand(shape)
-    print(
-        f"budget: canonical at most {BUDGET:g}, measured {ratio:.2f}: {'ok' if ratio <= BUDGET else 'EXCEEDED'}"
-    )
-    return 0 if ratio <= BUDGET else 1
+    kept = ratio <= BUDGET
+    print(f"budget: canonical at most {BUDGET:g}, measured {ratio:.2f}: {'kept' if kept else 'EXCEEDED'}")
+    return 0 if kept else 1
 
 
 if __name__ == "__main__":

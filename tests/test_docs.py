@@ -48,6 +48,7 @@ from noetl.playbook.dialects import (
 from noetl.playbook.load import load
 from noetl.records.event import EVENT_TYPES, Event
 from noetl.records.outcome import COMMON_FIELDS
+from noetl.records.result_ref import ResultRef
 from noetl.settings import Settings
 from noetl.template.budget import DEFAULT_BYTES, DEFAULT_WORK
 from noetl.template.evaluation import MAX_CALL_DEPTH, MAX_RESULT_DEPTH
@@ -216,6 +217,7 @@ KEY_TABLES = [
     ("language.md", "Blocks: nested loops", tasks.BLOCK_KEYS),
     ("language.md", "Joins", routing.JOIN_KEYS),
     ("language.md", "Outcomes", COMMON_FIELDS),
+    ("language.md", "Large results", ResultRef.__struct_fields__),
     ("dialects.md", "Keys of a v2 step", v2.STEP_KEYS | loops.V2_LOOP_KEYS),
     ("dialects.md", "Case", cases.ENTRY_KEYS),
     ("dialects.md", "Actions", cases.ACTIONS | cases.NAMED_TASK_KEYS),

@@ -1,4 +1,4 @@
-"""The documents the fuzzer starts from: every playbook in the repository, and some made up on the spot.
+"""The documents the fuzzer starts from: every playbook in the repository.
 
 A document is the bytes of a file, with its data where it can be read. The order is fixed, so that a seed
 and an index always mean the same document. Nothing is mutated here.
@@ -6,6 +6,7 @@ and an index always mean the same document. Nothing is mutated here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -20,6 +21,7 @@ from noetl.tools.registry import builtin_kinds
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("examples", "tests/seeds", "src/noetl")
+EXAMPLE = re.compile(r"^```yaml[ \w]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CASES = "tests/conformance/cases"
 
 
@@ -33,7 +35,7 @@ class Document:
 
 @cache
 def corpus() -> tuple[Document, ...]:
-    found = {document.data: document for document in (*_cases(), *_playbooks())}
+    found = {document.data: document for document in (*_cases(), *_playbooks(), *_examples())}
     return tuple(found.values())
 
 
@@ -83,3 +85,10 @@ def _playbooks() -> Iterator[Document]:
     for folder in FOLDERS:
         for path in sorted((ROOT / folder).rglob("*.yaml")):
             yield _document(path.relative_to(ROOT).as_posix(), path.read_bytes())
+
+
+def _examples() -> Iterator[Document]:
+    """The documentation has an example of every diagnostic."""
+    for path in sorted((ROOT / "docs").rglob("*.md")):
+        for text in EXAMPLE.findall(path.read_text("utf-8")):
+            yield _document(path.relative_to(ROOT).as_posix(), text.encode())

@@ -30,7 +30,11 @@ def _root(rng: Random, steps: list[dict[str, Any]]) -> dict[str, Any]:
         "apiVersion": "noetl.io/v2",
         "kind": "Playbook",
         "metadata": {"name": f"made_{rng.randint(0, 999)}", "path": "fuzz/made"},
-        "workload": {"limit": rng.randint(0, 9), "items": list(range(rng.randint(0, 5))), "flag": rng.random() < 0.5},
+        "workload": {
+            "limit": rng.randint(0, 9),
+            "items": list(range(rng.randint(0, 5))),
+            "flag": rng.random() < 0.5,
+        },
         "workflow": steps,
     }
 
@@ -64,9 +68,14 @@ def _canonical(rng: Random) -> dict[str, Any]:
             }
         step["tool"] = [{f"do_{label}": _ruled(rng)} for label in range(rng.randint(1, 3))]
         if rng.random() < 0.3:
-            rules = [{"when": rng.choice(GUARDS), "then": {"allow": True}}, {"else": {"then": {"allow": False}}}]
+            rules = [
+                {"when": rng.choice(GUARDS), "then": {"allow": True}},
+                {"else": {"then": {"allow": False}}},
+            ]
             step["spec"] = {"policy": {"admit": {"rules": rules}}, "timeout": "30s"}
-        arcs = [{"step": target} for target in names[number + 1 : number + 1 + rng.randint(0, 2)]]
+        arcs: list[dict[str, Any]] = [
+            {"step": target} for target in names[number + 1 : number + 1 + rng.randint(0, 2)]
+        ]
         for arc in arcs:
             if rng.random() < 0.6:
                 arc["when"] = rng.choice(GUARDS)
@@ -99,7 +108,10 @@ def _v2(rng: Random) -> dict[str, Any]:
         following = names[number + 1 : number + 2] or ["end"]
         if rng.random() < 0.5:
             step["case"] = [
-                {"when": "{{ event.name == 'call.error' }}", "then": {"retry": {"max_attempts": rng.randint(1, 5)}}},
+                {
+                    "when": "{{ event.name == 'call.error' }}",
+                    "then": {"retry": {"max_attempts": rng.randint(1, 5)}},
+                },
                 {"when": "{{ response.ok }}", "then": [{"next": [{"step": following[0]}]}]},
             ]
         if rng.random() < 0.3:
@@ -152,9 +164,15 @@ def _deep(rng: Random) -> bytes:
     times = _scaled(rng, 20_000)
     head = b"workload: " if rng.random() < 0.7 else b""
     return head + rng.choice(
-        (b"[" * times + b"]" * times, b"{a: " * times + b"}" * times, b"- " * times + b"a", b"? " * times + b"a",
-         b"[" * times, b"\n".join(b" " * level + b"a:" for level in range(min(times, 1000))))
-    )  # fmt: skip
+        (
+            b"[" * times + b"]" * times,
+            b"{a: " * times + b"}" * times,
+            b"- " * times + b"a",
+            b"? " * times + b"a",
+            b"[" * times,
+            b"\n".join(b" " * level + b"a:" for level in range(min(times, 1000))),
+        )
+    )
 
 
 def _alias_bomb(rng: Random) -> bytes:
@@ -185,7 +203,9 @@ def _long_scalar(rng: Random) -> bytes:
     times = _scaled(rng, rng.choice((60_000, 60_000, 450_000)))
     text = rng.choice(("x", "{{", "{{ a }}", "{% if a %}", "a b\n\n  ", "'", '\\"', "# ", "{{ a.b | c }}"))
     body = (text * (times // len(text) + 1))[:times]
-    return dump({"apiVersion": "noetl.io/v2", "kind": "Playbook", "metadata": {"name": body}, "workload": {"a": body}})
+    return dump(
+        {"apiVersion": "noetl.io/v2", "kind": "Playbook", "metadata": {"name": body}, "workload": {"a": body}}
+    )
 
 
 def _playbook(sections: dict[str, Any]) -> bytes:
@@ -199,23 +219,36 @@ def _many_steps(rng: Random, make: Callable[[int], dict[str, Any]], most: int) -
 
 
 def _unknown_targets(rng: Random) -> bytes:
-    return _many_steps(rng, lambda n: {"step": f"one_step_{n}", "next": {"arcs": [{"step": f"stepp_{n}_of"}]}}, 9000)
+    return _many_steps(
+        rng, lambda n: {"step": f"one_step_{n}", "next": {"arcs": [{"step": f"stepp_{n}_of"}]}}, 9000
+    )
 
 
 def _unknown_names(rng: Random) -> bytes:
     return _many_steps(
-        rng, lambda n: {"step": f"step_{n}", "tool": {"kind": "noop", "args": {"x": f"{{{{ stap_{n} + step_{n + 1} }}}}"}}}, 8000
+        rng,
+        lambda n: {
+            "step": f"step_{n}",
+            "tool": {"kind": "noop", "args": {"x": f"{{{{ stap_{n} + step_{n + 1} }}}}"}},
+        },
+        8000,
     )
 
 
 def _unknown_keys(rng: Random) -> bytes:
-    return _many_steps(rng, lambda n: {"step": f"s{n}", f"tol{n}": 1, "tool": {"kind": "http", f"urll{n}": "x"}}, 8000)
+    return _many_steps(
+        rng, lambda n: {"step": f"s{n}", f"tol{n}": 1, "tool": {"kind": "http", f"urll{n}": "x"}}, 8000
+    )
 
 
 def _many_joins(rng: Random) -> bytes:
     return _many_steps(
         rng,
-        lambda n: {"step": f"s{n}", "spec": {"join": {"of": [f"s{n - 1}"]}}, "next": {"arcs": [{"step": f"s{n + 1}"}]}},
+        lambda n: {
+            "step": f"s{n}",
+            "spec": {"join": {"of": [f"s{n - 1}"]}},
+            "next": {"arcs": [{"step": f"s{n + 1}"}]},
+        },
         5000,
     )
 
@@ -249,7 +282,12 @@ def _many_args(rng: Random) -> bytes:
 def _many_jumps(rng: Random) -> bytes:
     """One pipeline with as many labels as jumps that miss them."""
     tasks = [
-        {f"task_{n}": {"kind": "noop", "spec": {"policy": {"rules": [{"else": {"then": {"do": "jump", "to": f"tosk{n}"}}}]}}}}
+        {
+            f"task_{n}": {
+                "kind": "noop",
+                "spec": {"policy": {"rules": [{"else": {"then": {"do": "jump", "to": f"tosk{n}"}}}]}},
+            }
+        }
         for n in range(_scaled(rng, 4500))
     ]
     return _playbook({"workflow": [{"step": "start", "tool": tasks}]})
@@ -259,7 +297,12 @@ def _many_reads(rng: Random) -> bytes:
     """One long template that is wrong in every expression."""
     times = _scaled(rng, 5000)
     text = "".join(f"{{{{ a{n} }}}} " for n in range(times))
-    forms = (text, text.replace("}} ", "| default(1) }} "), text.replace(" }}", ".b is defined }}") + text, text + "{% if x %}")
+    forms = (
+        text,
+        text.replace("}} ", "| default(1) }} "),
+        text.replace(" }}", ".b is defined }}") + text,
+        text + "{% if x %}",
+    )
     return _playbook({"workload": {f"w{n}": rng.choice(forms) + str(n) for n in range(rng.randint(1, 8))},
                       "workflow": [{"step": "start", "tool": {"kind": "noop"}}]})  # fmt: skip
 
@@ -278,7 +321,9 @@ def _many_loops(rng: Random) -> bytes:
         loop = {"in": [1, 2], "iterator": f"i{number}"}
         steps.append({"step": f"l{number}", "loop": loop, "next": f"j{number}"})
         steps.append({"step": f"j{number}", "join": f"l{number}", "next": f"l{number + 1}"})
-    return dump({"apiVersion": "noetl.io/v1", "kind": "Playbook", "name": "l", "path": "l", "workflow": steps})
+    return dump(
+        {"apiVersion": "noetl.io/v1", "kind": "Playbook", "name": "l", "path": "l", "workflow": steps}
+    )
 
 
 def _workload_chain(rng: Random) -> bytes:
@@ -293,7 +338,8 @@ def _workbook_calls(rng: Random) -> bytes:
     """Workbook tasks that call one another in a long row."""
     times = _scaled(rng, 5000)
     entries = [
-        {"name": f"w{number}", "tool": {"kind": "workbook", "name": f"w{number + 1}"}} for number in range(times)
+        {"name": f"w{number}", "tool": {"kind": "workbook", "name": f"w{number + 1}"}}
+        for number in range(times)
     ]
     call = {"kind": "workbook", "name": "w0"}
     return _playbook({"workbook": entries, "workflow": [{"step": "start", "tool": call}]})
@@ -304,7 +350,7 @@ def _noise(rng: Random) -> bytes:
 
 
 HOSTILE: tuple[Callable[[Random], bytes], ...] = (
-    _deep, _alias_bomb, _merges, _wide, _directives, _long_scalar, _unknown_targets, _unknown_names, _unknown_keys,
-    _many_joins, _tangle, _many_args, _many_jumps, _many_reads, _long_name, _many_loops, _workload_chain,
+    _deep, _alias_bomb, _merges, _wide, _directives, _long_scalar, _unknown_targets, _unknown_names,
+    _unknown_keys, _many_joins, _tangle, _many_args, _many_jumps, _many_reads, _long_name, _many_loops, _workload_chain,
     _workbook_calls, _noise,
 )  # fmt: skip

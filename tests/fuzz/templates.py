@@ -26,12 +26,15 @@ GOOD = (
 )
 
 BROKEN = (
-    "{{", "}}", "{{ }}", "{{ a. }}", "{{ a b }}", "{{ 'open }}", "{% if x %}", "{% endfor %}", "{# never closed",
+    "{{", "}}", "{{ }}", "{{ a. }}", "{{ a b }}", "{{ 'open }}", "{% if x %}", "{% endfor %}",
+    "{# never closed",
     "{{ a | }}", "{{ a | nofilter }}", "{{ a is }}", "{{ [1, 2 }}", "{{ a }} {{", "{{{{ a }}}}", "{{ a['x }}",
-    "{{ a..b }}", "{{ 1 + }}", "{{ a if }}", "{%", "{% raw %}", "{% include 'x' %}", "{% set x %}", "{{ \\ }}",
+    "{{ a..b }}", "{{ 1 + }}", "{{ a if }}", "{%", "{% raw %}", "{% include 'x' %}", "{% set x %}",
+    "{{ \\ }}",
     "{{ a if b else }}", "{{ (((((a }}", "{% for x %}{% endfor %}", "{{ a(**) }}", "{{ 0x }}", "{{ ${x} }}",
     "{{ a\n  | b\n", "{{ '\\ud800' }}", "{{ 1__0 }}", "{{ a:b }}", "{% block x %}", "{{ a }\u2028}", "{{-}}",
-    "SELECT '{{ a }}", "SELECT $x${{ a }}", "-- {{ a }}", "/* {{ a }}", 'SELECT "{{ a }}"', "{{ a }}{{ b | sql }}",
+    "SELECT '{{ a }}", "SELECT $x${{ a }}", "-- {{ a }}", "/* {{ a }}", 'SELECT "{{ a }}"',
+    "{{ a }}{{ b | sql }}",
 )  # fmt: skip
 
 HOSTILE = (
@@ -68,7 +71,9 @@ def _scrambled(rng: Random) -> str:
     """A template with some characters replaced by ones that mean something in a template."""
     letters = list(rng.choice(GOOD))
     for _ in range(rng.randint(1, 4)):
-        letters[rng.randrange(len(letters))] = rng.choice("{}%#'\"\\|.()[],:~-+*/ \n\r\tif_0é\x00\u2028\U0001f600")
+        letters[rng.randrange(len(letters))] = rng.choice(
+            "{}%#'\"\\|.()[],:~-+*/ \n\r\tif_0é\x00\u2028\U0001f600"
+        )
     return "".join(letters)
 
 

@@ -14,7 +14,8 @@ Mutation = Callable[[Random, bytes, bytes], bytes]
 PIECES = (
     b"\t", b"\n", b"\r\n", b"\r", b": ", b"- ", b"? ", b"{", b"}", b"[", b"]", b"#", b"&a ", b"*a", b"!!str ",
     b"!x ", b"|\n", b">-\n", b"|2\n", b"'", b'"', b"\\", b"---\n", b"...\n", b"%YAML 1.1\n", b"%TAG ! x:\n",
-    b"<<: *a\n", b"\x00", b"\x85", b"\xc2\x85", b"\xe2\x80\xa8", b"\xff", b"\xed\xa0\x80", b"\xf0\x9f\x98\x80",
+    b"<<: *a\n", b"\x00", b"\x85", b"\xc2\x85", b"\xe2\x80\xa8", b"\xff", b"\xed\xa0\x80",
+    b"\xf0\x9f\x98\x80",
     b"{{ ", b" }}", b"{% ", b"1e999", b".nan", b"0x1F", b"1_000", b"~", b"null", b"9" * 5000, b"@", b"`",
 )  # fmt: skip
 

@@ -22,11 +22,25 @@ Mutation = Callable[[Random, Tree, Tree], None]
 """Changes the first tree; the second is one to borrow from."""
 
 VALUES: tuple[Any, ...] = (
-    None, True, False, 0, -1, 1, 3, 10**30, 0.5, -0.0, 1e308, float("inf"), float("nan"), "", " ", "text", "5s",
+    None, True, False, 0, -1, 1, 3, 10**30, 0.5, -0.0, 1e308, float("inf"), float("nan"), "", " ", "text",
+    "5s",
     "never", "1e3", "012", "on", "2024-01-01", "a.b.c", "\x7f\u2028", "é\U0001f600", "x" * 3000, [], {}, [[]],
     [None], {"": None}, {"a": {"b": {}}}, ["a", 1, None], {"kind": "noop"}, {"then": {"do": "retry"}},
 )  # fmt: skip
-NAMES = ("start", "end", "iter", "ctx", "result", "outcome", "event", "_prev", "args", "task_1", "", "no such")
+NAMES = (
+    "start",
+    "end",
+    "iter",
+    "ctx",
+    "result",
+    "outcome",
+    "event",
+    "_prev",
+    "args",
+    "task_1",
+    "",
+    "no such",
+)
 VERSIONS = ("noetl.io/v1", "noetl.io/v2", "noetl.io/v3", "noetl/v2", 2, None)
 
 
@@ -41,7 +55,7 @@ def vocabulary() -> tuple[str, ...]:
     return tuple(found)
 
 
-def slots(tree: Any) -> list[Slot]:  # noqa: ANN401 - any data
+def slots(tree: Any) -> list[Slot]:
     """Every place of a tree where a value stands."""
     found: list[Slot] = []
     waiting = [tree]
@@ -60,7 +74,7 @@ def _some_slot(rng: Random, tree: Tree) -> Slot | None:
     return rng.choice(found) if found else None
 
 
-def _some_holder(rng: Random, tree: Tree, kind: type) -> Any:  # noqa: ANN401 - a list or a mapping
+def _some_holder(rng: Random, tree: Tree, kind: type) -> Any:
     found = [holder[key] for holder, key in slots(tree) if isinstance(holder[key], kind) and holder[key]]
     return rng.choice(found) if found else None
 
@@ -145,7 +159,9 @@ def wrap_value(rng: Random, tree: Tree, _: Tree) -> None:
 
 
 def unwrap_value(rng: Random, tree: Tree, _: Tree) -> None:
-    inner = [(holder, key) for holder, key in slots(tree) if isinstance(holder[key], dict | list) and holder[key]]
+    inner = [
+        (holder, key) for holder, key in slots(tree) if isinstance(holder[key], dict | list) and holder[key]
+    ]
     if inner:
         holder, key = rng.choice(inner)
         value = holder[key]
@@ -164,7 +180,11 @@ def change_dialect(rng: Random, tree: Tree, _: Tree) -> None:
 
 def change_name(rng: Random, tree: Tree, _: Tree) -> None:
     """Names a step, label, iterator or target like something else."""
-    named = [(holder, key) for holder, key in slots(tree) if key in ("step", "iterator", "name", "to", "task", "join")]
+    named = [
+        (holder, key)
+        for holder, key in slots(tree)
+        if key in ("step", "iterator", "name", "to", "task", "join")
+    ]
     if named:
         holder, key = rng.choice(named)
         holder[key] = rng.choice((*NAMES, rng.choice(vocabulary())))
@@ -199,7 +219,9 @@ def reorder_keys(rng: Random, tree: Tree, _: Tree) -> None:
 def describe(rng: Random, tree: Tree, _: Tree) -> None:
     steps = [step for step in tree.get("workflow") or [] if isinstance(step, dict)]
     if steps:
-        rng.choice(steps)["desc"] = rng.choice(("one line", "two\nlines\n", "'quoted': # not a comment", "é\u2028x"))
+        rng.choice(steps)["desc"] = rng.choice(
+            ("one line", "two\nlines\n", "'quoted': # not a comment", "é\u2028x")
+        )
 
 
 def change_number(rng: Random, tree: Tree, _: Tree) -> None:
@@ -228,7 +250,7 @@ PRESERVING: tuple[Mutation, ...] = (
 )  # fmt: skip
 
 
-def _holds(value: Any, target: Any) -> bool:  # noqa: ANN401 - any data
+def _holds(value: Any, target: Any) -> bool:
     if value is target:
         return True
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()

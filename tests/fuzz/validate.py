@@ -11,12 +11,13 @@ from __future__ import annotations
 import argparse
 import copy
 import os
+import resource
 import secrets
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from random import Random
@@ -33,6 +34,7 @@ from tests.fuzz.verdict import MOST_SECONDS, judge
 LEAST_YAML = 0.5
 LEAST_VALID = 0.1
 CHUNK = 250
+MOST_MEMORY = 1 << 30
 SHOWN_FAILURES = 10
 
 SOURCES = {"bytes": 14, "lines": 12, "tree": 38, "generated": 10, "preserved": 25, "hostile": 1}
@@ -42,7 +44,7 @@ SOURCES = {"bytes": 14, "lines": 12, "tree": 38, "generated": 10, "preserved": 2
 def document(seed: int, index: int) -> tuple[str, bytes]:
     """How a document is made, and its bytes."""
     rng = Random(f"{seed}:{index}")
-    source = rng.choices(list(SOURCES), SOURCES.values())[0]
+    source = rng.choices(list(SOURCES), list(SOURCES.values()))[0]
     if source == "hostile":
         return source, hostile(rng)
     if source == "generated":
@@ -56,11 +58,11 @@ def document(seed: int, index: int) -> tuple[str, bytes]:
             data = mutation(rng, data, rng.choice(corpus()).data)
         return source, data
     if source == "preserved":
-        tree = copy.deepcopy(rng.choice(valid()).tree) or {}
+        tree = copy.deepcopy(rng.choice(valid()).tree or {})
         for _ in range(rng.randint(1, 4)):
             rng.choice(PRESERVING)(rng, tree, {})
         return source, _written(rng, tree)
-    tree = copy.deepcopy(rng.choice(readable()).tree) or {}
+    tree = copy.deepcopy(rng.choice(readable()).tree or {})
     _apply(rng, tree, rng.choices((1, 2, 3, 8), (50, 25, 15, 10))[0])
     return source, _written(rng, tree)
 
@@ -72,7 +74,10 @@ def _apply(rng: Random, tree: Tree, times: int) -> None:
 
 def _written(rng: Random, tree: Tree) -> bytes:
     return dump(
-        tree, indent=rng.choice((2, 2, 4)), width=rng.choice((20, 80, 1000)), flow=rng.choice((False, False, None, True))
+        tree,
+        indent=rng.choice((2, 2, 4)),
+        width=rng.choice((20, 80, 1000)),
+        flow=rng.choice((False, False, None, True)),
     )
 
 
@@ -133,16 +138,43 @@ def run(seed: int, count: int, jobs: int) -> Tally:
     """Judges documents 0 to `count`; those that were slow get a second chance in a fresh process."""
     chunks = [range(start, min(start + CHUNK, count)) for start in range(0, count, CHUNK)]
     tally = Tally()
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        for part in pool.map(run_chunk, [seed] * len(chunks), chunks):
-            tally.add(part)
+    with _processes(jobs) as pool:
+        parts = [pool.submit(run_chunk, seed, chunk) for chunk in chunks]
+        wait(parts)
+    for chunk, part in zip(chunks, parts, strict=True):
+        # A process that dies takes all unfinished chunks with it; one of them is to blame.
+        tally.add(run_apart(seed, chunk) if part.exception() is not None else part.result())
     for index in tally.slow:
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-            again = pool.submit(run_chunk, seed, range(index, index + 1)).result()
+        again = run_apart(seed, range(index, index + 1))
         if again.slow:
             seconds = again.slowest[0]
             tally.failures[index] = (f"it takes {seconds:.1f} seconds, more than {MOST_SECONDS:g}",)
     return tally
+
+
+def run_apart(seed: int, indexes: range) -> Tally:
+    """Judges documents in a process of their own; if it dies, finds the one that kills it."""
+    with _processes(1) as pool:
+        part = pool.submit(run_chunk, seed, indexes)
+        wait([part])
+    if part.exception() is None:
+        return part.result()
+    if len(indexes) == 1:
+        problem = f"it ends the process: {part.exception()}"
+        return Tally(documents=1, failures={indexes.start: (problem,)})
+    half = len(indexes) // 2
+    tally = run_apart(seed, indexes[:half])
+    tally.add(run_apart(seed, indexes[half:]))
+    return tally
+
+
+def _processes(jobs: int) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_limit_memory)
+
+
+def _limit_memory() -> None:
+    """What needs more than this is told so as an exception, before the machine has to step in."""
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
 
 
 def report(tally: Tally, seed: int, seconds: float) -> None:
@@ -150,8 +182,8 @@ def report(tally: Tally, seed: int, seconds: float) -> None:
     dialects = ", ".join(f"{name} {number}" for name, number in sorted(tally.dialects.items()))
     slowest, index = tally.slowest
     print(
-        f"{tally.documents} documents (seed {seed}) in {seconds:.0f} s, {tally.documents / seconds:.0f} a second: "
-        f"{tally.parse / tally.documents:.0%} YAML, {tally.valid / tally.documents:.0%} valid, "
+        f"{tally.documents} documents (seed {seed}) in {seconds:.0f} s, "
+        f"{tally.documents / seconds:.0f} a second: {tally.parse / tally.documents:.0%} YAML, {tally.valid / tally.documents:.0%} valid, "
         f"{len(tally.failures)} failures"
     )
     print(f"  made from: {made}")
@@ -174,7 +206,9 @@ def show(seed: int, index: int) -> bool:
     print(f"--- {made}, {len(data)} bytes, {verdict.seconds * 1000:.0f} ms")
     if not verdict.problems:
         for found in load(data, builtin_kinds()).diagnostics:
-            print(f"{found.line}:{found.column} {found.severity} {found.code}: {found.message} ({found.hint})")
+            print(
+                f"{found.line}:{found.column} {found.severity} {found.code}: {found.message} ({found.hint})"
+            )
     for problem in verdict.problems:
         print(f"failed: {problem.rstrip()}")
     if verdict.slow:
@@ -183,11 +217,15 @@ def show(seed: int, index: int) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.validate", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.fuzz.validate", description=__doc__.partition("\n")[0]
+    )
     parser.add_argument("--count", type=int, default=10_000, help="how many documents (default: 10000)")
     parser.add_argument("--seed", type=int, help="where they come from (default: a new one, printed)")
     parser.add_argument("--only", type=int, metavar="I", help="show document I of the seed")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one a core)")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one a core)"
+    )
     options = parser.parse_args()
     if options.only is not None:
         if options.seed is None:

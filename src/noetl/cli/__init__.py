@@ -8,7 +8,7 @@ imported only when it is called (measured by `benchmarks/startup.py`). Exit code
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,14 +68,12 @@ def _dispatch(arguments: list[str]) -> int:
     if verb not in VERBS:
         return _unknown(verb)
     # The measured saving: `noetl --help` starts without argparse, msgspec, yaml or the language.
-    from importlib import import_module  # noqa: PLC0415
-
     from noetl.cli.environment import settings_from_environment  # noqa: PLC0415
     from noetl.errors import UsageError  # noqa: PLC0415
 
     try:
         settings = settings_from_environment()
-        code = import_module(f"noetl.cli.{verb}").run(arguments[1:], settings)
+        code = _module_of(verb).run(arguments[1:], settings)
     except UsageError as error:
         print(f"noetl {verb}: {error.message}", file=sys.stderr)
         return EXIT_USAGE
@@ -83,6 +81,22 @@ def _dispatch(arguments: list[str]) -> int:
         return leaving.code if isinstance(leaving.code, int) else EXIT_USAGE
     assert isinstance(code, int)
     return code
+
+
+def _module_of(verb: str) -> Any:  # noqa: ANN401 - a module
+    """Imports a verb. What is imported stays: looking for garbage in it, now or at exit, is waste."""
+    # Only a verb needs them.
+    import gc  # noqa: PLC0415
+    from importlib import import_module  # noqa: PLC0415
+
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return import_module(f"noetl.cli.{verb}")
+    finally:
+        gc.freeze()
+        if collecting:
+            gc.enable()
 
 
 def help_text() -> str:

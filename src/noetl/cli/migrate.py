@@ -46,7 +46,7 @@ def run(arguments: list[str], settings: Settings) -> int:
 
 def _migrate(loaded: Loaded, name: str, output: str | None, *, check: bool, settings: Settings) -> int:
     migration = migrate(loaded, builtin_kinds())
-    if migration.inexpressible:
+    if migration.text is None:
         Report(sys.stderr, paint_for(sys.stderr, settings)).file(name, loaded.text, migration.inexpressible)
         shown = plural(len(migration.inexpressible), "construct")
         print(f"{name}: {shown} cannot be expressed in canonical YAML; nothing was written", file=sys.stderr)

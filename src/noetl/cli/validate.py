@@ -12,17 +12,22 @@ from noetl.cli.diagnostics import Paint, Report, counted, paint_for
 from noetl.cli.files import load_file, playbooks_below, shown_name, write_json
 from noetl.errors import UsageError
 from noetl.playbook.diagnostics import Diagnostic
-from noetl.playbook.load import Loaded
 from noetl.playbook.wording import plural
 from noetl.settings import Settings
 
 
 class Checked(NamedTuple):
-    """A file, and what came of it: `loaded` is None if it could not be read at all."""
+    """What came of a file, without its model; `problem` says why it could not be read at all."""
 
     name: str
-    loaded: Loaded | None
+    valid: bool = False
+    dialect: str | None = None
+    diagnostics: tuple[Diagnostic, ...] = ()
+    text: str = ""
     problem: str = ""
+
+    def passes(self, *, strict: bool) -> bool:
+        return self.valid and not (strict and self.diagnostics)
 
 
 def run(arguments: list[str], settings: Settings) -> int:
@@ -42,35 +47,37 @@ def run(arguments: list[str], settings: Settings) -> int:
     checked: list[Checked] = []
     paint = paint_for(sys.stdout, settings, no_color=options.no_color)
     for found in _checked(options.paths, settings):
-        checked.append(found)
-        if not options.json:
-            _show(found, options.strict, paint)
-        if found.loaded is None:
+        checked.append(found._replace(text=""))
+        if found.problem:
             sys.stdout.flush()
             print(f"noetl validate: {found.problem}", file=sys.stderr)
+        elif not options.json:
+            _show(found, options.strict, paint)
     if options.json:
         _print_json(checked, options.strict)
     else:
         _summarise(checked, paint)
-    if any(found.loaded is None for found in checked):
+    if any(found.problem for found in checked):
         return 2
-    return 0 if all(_passes(found, options.strict) for found in checked) else 1
+    return 0 if all(found.passes(strict=options.strict) for found in checked) else 1
 
 
 def _checked(paths: list[str], settings: Settings) -> Iterator[Checked]:
     """Each file once, in the order of the arguments."""
     seen: set[str] = set()
     for path, problem in _files(paths, settings):
-        if path in seen:
+        if path in seen and problem is None:
             continue
         seen.add(path)
-        if problem is None:
-            try:
-                yield Checked(shown_name(path), load_file(path, settings))
-                continue
-            except UsageError as error:
-                problem = error
-        yield Checked(shown_name(path), None, problem.message)
+        name = shown_name(path)
+        try:
+            if problem is not None:
+                raise problem
+            loaded = load_file(path, settings)
+        except UsageError as error:
+            yield Checked(name, problem=error.message)
+        else:
+            yield Checked(name, loaded.valid, loaded.dialect, loaded.diagnostics, loaded.text)
 
 
 def _files(paths: list[str], settings: Settings) -> Iterator[tuple[str, UsageError | None]]:
@@ -89,30 +96,19 @@ def _files(paths: list[str], settings: Settings) -> Iterator[tuple[str, UsageErr
             yield path, UsageError(f"there is no playbook in {shown_name(path)}")
 
 
-def _passes(found: Checked, strict: bool) -> bool:
-    if found.loaded is None or not found.loaded.valid:
-        return False
-    return not (strict and found.loaded.diagnostics)
-
-
 def _show(found: Checked, strict: bool, paint: Paint) -> None:
-    if found.loaded is None:
-        return
-    Report(sys.stdout, paint).file(found.name, found.loaded.text, found.loaded.diagnostics)
-    if _passes(found, strict):
-        print(f"{found.name}: {paint('good', 'valid')} ({found.loaded.dialect})")
+    Report(sys.stdout, paint).file(found.name, found.text, found.diagnostics)
+    if found.passes(strict=strict):
+        print(f"{found.name}: {paint('good', 'valid')} ({found.dialect})")
 
 
 def _summarise(checked: list[Checked], paint: Paint) -> None:
-    read = [found.loaded for found in checked if found.loaded is not None]
-    diagnostics = [diagnostic for loaded in read for diagnostic in loaded.diagnostics]
+    read = [found for found in checked if not found.problem]
+    diagnostics = [diagnostic for found in read for diagnostic in found.diagnostics]
     if diagnostics:
-        touched = sum(bool(loaded.diagnostics) for loaded in read)
-        where = (
-            plural(touched, "file")
-            if touched == len(checked)
-            else f"{touched} of {plural(len(checked), 'file')}"
-        )
+        touched = sum(bool(found.diagnostics) for found in read)
+        files = plural(len(checked), "file")
+        where = files if touched == len(checked) else f"{touched} of {files}"
         worst = "error" if any(found.severity == "error" for found in diagnostics) else "warning"
         print(paint(worst, f"{counted(diagnostics)} in {where}"))
     elif len(read) > 1:
@@ -120,17 +116,15 @@ def _summarise(checked: list[Checked], paint: Paint) -> None:
 
 
 def _print_json(checked: list[Checked], strict: bool) -> None:
-    document = {
-        "valid": all(_passes(found, strict) for found in checked),
-        "files": [_file_as_json(found) for found in checked],
-    }
-    write_json(document)
+    files = [_file_as_json(found) for found in checked]
+    write_json({"valid": all(found.passes(strict=strict) for found in checked), "files": files})
 
 
 def _file_as_json(found: Checked) -> dict[str, Any]:
-    if found.loaded is None:
+    diagnostics = found.diagnostics
+    if found.problem:
         unreadable = Diagnostic(
             severity="error", code="file.unreadable", message=found.problem, line=1, column=1
         )
-        return {"file": found.name, "dialect": None, "diagnostics": [unreadable]}
-    return {"file": found.name, "dialect": found.loaded.dialect, "diagnostics": found.loaded.diagnostics}
+        diagnostics = (unreadable,)
+    return {"file": found.name, "dialect": found.dialect, "diagnostics": diagnostics}

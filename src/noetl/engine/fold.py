@@ -7,31 +7,23 @@ was decided, so a replay can come to nothing else. Event types that change nothi
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from noetl.engine.facts import Fact
 from noetl.engine.frames import apply_task_done, find_frame, finished_result, leave_block, open_iteration
 from noetl.engine.reducers import apply_writes
 from noetl.engine.state import BlockFrame, LoopRun, State, StepResult, StepRun, Token
 from noetl.ids import seconds_of
+from noetl.records.event import Event
 
 SMALL_RESULTS_BYTES: Final = 48 * 1024
 """A loop's results stay in the state while they are smaller than this together."""
 
 
-class Happened(Protocol):
-    """What fold needs of an event, stamped or not."""
-
-    event_type: str
-    timestamp: str
-    step: str | None
-    step_run_id: str | None
-    task_label: str | None
-    iteration_id: str | None
-    iteration: int | None
-    status: Any
-    payload: dict[str, Any]
+Happened: TypeAlias = Fact | Event
+"""A fact that was just made, or an event read from the log: fold takes the same of both."""
 
 
 def fold(state: State, event: Happened) -> None:

@@ -6,20 +6,14 @@ has none), and the indexes of the blocks inside.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
+from noetl.engine.facts import Fact
 from noetl.engine.state import Data, Frame, State
 from noetl.ids import seconds_of
+from noetl.records.event import Event
 
 NO_LOOP = "-"
-
-
-class InPipeline(Protocol):
-    """What finds the frame an event belongs to."""
-
-    step_run_id: str | None
-    iteration_id: str | None
-    iteration: int | None
 
 
 def iteration_path(run_id: str, *indexes: int | None) -> str:
@@ -27,7 +21,7 @@ def iteration_path(run_id: str, *indexes: int | None) -> str:
     return "/".join((run_id, *(NO_LOOP if index is None else str(index) for index in indexes)))
 
 
-def find_frame(state: State, event: InPipeline, *, outer: bool = False) -> Frame:
+def find_frame(state: State, event: Fact | Event, *, outer: bool = False) -> Frame:
     """The frame an event is about, or with `outer` the one around it."""
     run = state.runs[str(event.step_run_id)]
     frame = run.frame
@@ -47,7 +41,7 @@ def find_frame(state: State, event: InPipeline, *, outer: bool = False) -> Frame
     return frame
 
 
-def open_iteration(state: State, event: InPipeline) -> None:
+def open_iteration(state: State, event: Fact | Event) -> None:
     """Begins an iteration of a step's loop or of a block."""
     run = state.runs[str(event.step_run_id)]
     assert event.iteration is not None

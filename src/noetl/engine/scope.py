@@ -109,6 +109,19 @@ class Surroundings:
         self.results = results
         self.bodies = bodies
 
+    def with_ctx(self, ctx: Data) -> Surroundings:
+        """The same with a `ctx` of its own, for a parallel iteration."""
+        return Surroundings(
+            execution_id=self.execution_id,
+            workload=self.workload,
+            ctx=ctx,
+            vars=self.vars,
+            args=self.args,
+            keychain=self.keychain,
+            results=self.results,
+            bodies=self.bodies,
+        )
+
     def reserved(self) -> dict[str, Any]:
         bodies = self.bodies
         return {

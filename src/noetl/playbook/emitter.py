@@ -21,9 +21,10 @@ INDENT: Final = "  "
 
 _PLAIN = re.compile(r"[A-Za-z0-9_/.+$()][A-Za-z0-9_/.+$()@=~^;%-]*(?: [A-Za-z0-9_/.+$()@=~^;%'-]+)*")
 _COLON_INSIDE = re.compile(r":(?=[A-Za-z0-9_/])")
-# What a line of a literal block may hold: YAML's printable characters without other line breaks.
-_LITERAL = re.compile("[\t\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]*")
-_MUST_ESCAPE = re.compile("[^\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]|[\"\\\\]")
+# YAML's printable characters, without those it takes for line breaks.
+_PRINTABLE: Final = "\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff"
+_LITERAL = re.compile(f"[\t\n{_PRINTABLE}]*")
+_MUST_ESCAPE = re.compile(f'[^{_PRINTABLE}]|["\\\\]')
 _SHORT_ESCAPES: Final = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 

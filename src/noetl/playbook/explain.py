@@ -290,7 +290,9 @@ def _routes(step: Step) -> Iterator[Line]:
         yield Line(1, f"{prefix} {targets_text(arcs[0].targets)}.{failure}")
     elif len(arcs) == 1 and arcs[0].when is not None:
         where = targets_text(arcs[0].targets)
-        yield Line(1, f"If {condition(arcs[0].when)}, it goes on to {where}; otherwise nothing follows.{failure}")
+        yield Line(
+            1, f"If {condition(arcs[0].when)}, it goes on to {where}; otherwise nothing follows.{failure}"
+        )
     else:
         which = "every way that applies" if step.router.mode == "inclusive" else "the first way that applies"
         yield Line(1, f"{'It' if idle else 'Then it'} takes {which}:")
@@ -304,17 +306,15 @@ def _arc_condition(step: Step, arc: Arc, number: int) -> str:
     if arc.when is not None:
         return f"if {condition(arc.when)},"
     guarded_before = any(other.when is not None for other in step.router.arcs[:number])
-    return (
-        "otherwise,"
-        if step.router.mode == "exclusive" and guarded_before
-        else "if it did not fail,"
-    )
+    return "otherwise," if step.router.mode == "exclusive" and guarded_before else "if it did not fail,"
 
 
 def _failure(step: Step) -> str:
     if step.on_error == "ignore":
         return "If it fails, the failure is ignored: the step counts as done, with the result null."
-    guards = [guard_text(arc.when, 10_000) for arc in step.router.arcs if arc.takes_failure and arc.when is not None]
+    guards = [
+        guard_text(arc.when, 10_000) for arc in step.router.arcs if arc.takes_failure and arc.when is not None
+    ]
     if any(guard.replace('"', "'") == "event.name == 'step.failed'" for guard in guards):
         return "A failure is handled that way, and the execution goes on."
     if any(arc.takes_failure and tells_failure(arc.when) for arc in step.router.arcs):

@@ -10,11 +10,12 @@ from collections.abc import Mapping as Table
 
 import msgspec
 
-from noetl.errors import UsageError
+from noetl.errors import NoetlError, UsageError
 from noetl.playbook.diagnostics import Diagnostic
-from noetl.playbook.load import Loaded
-from noetl.playbook.model import Case, Playbook, Step, Task, WorkbookEntry
-from noetl.playbook.rewriting.bodies import UNLABELLED, Bodies, canonical_loop
+from noetl.playbook.dialects.lowering import SOMETIMES_IN_SCOPE
+from noetl.playbook.load import Loaded, load
+from noetl.playbook.model import Case, Node, Playbook, Step, Task, WorkbookEntry
+from noetl.playbook.rewriting.bodies import UNLABELLED, Bodies, Labels, args_given, canonical_loop
 from noetl.playbook.rewriting.cases import rewrite_case
 from noetl.playbook.rewriting.inexpressible import CONSTRUCTS, Construct, Report
 from noetl.playbook.rewriting.reads import names_read, paths_read
@@ -38,20 +39,25 @@ def migrate(loaded: Loaded, kinds: Table[str, ToolDescription]) -> Migration:
     """The playbook in canonical YAML, or every construct that stands in the way."""
     if loaded.playbook is None:
         raise UsageError("only a valid playbook can be migrated")
-    if loaded.playbook.dialect == "canonical":
-        return Migration(text=write(loaded.playbook, loaded.comments))
-    report = Report()
-    canonical = _Migrator(loaded.playbook, report).playbook()
-    if not report.quiet:
-        return Migration(text=None, inexpressible=report.sorted())
-    return Migration(text=write(canonical, loaded.comments))
+    canonical = loaded.playbook
+    if canonical.dialect != "canonical":
+        report = Report()
+        canonical = _Migrator(canonical, report).playbook()
+        if not report.quiet:
+            return Migration(text=None, inexpressible=report.sorted())
+    text = write(canonical, loaded.comments)
+    again = load(text.encode(), kinds)
+    if again.playbook is None:
+        # Better no migration than one that does not run.
+        raise NoetlError(f"the migrated playbook is not valid: {again.diagnostics[0].message}")
+    return Migration(text=text)
 
 
 class _Migrator:
     def __init__(self, playbook: Playbook, report: Report) -> None:
         self._report = report
         self._playbook = _with_call_args(name_results(playbook, report), report)
-        self._bodies = Bodies(self._playbook, report)
+        self._labels = Labels.of(self._playbook)
 
     def playbook(self) -> Playbook:
         rewritten = msgspec.structs.replace(
@@ -63,6 +69,7 @@ class _Migrator:
         return move_args(rewritten, self._report)
 
     def _entry(self, entry: WorkbookEntry) -> WorkbookEntry:
+        bodies = Bodies(self._labels.beside(entry.body), self._report)
         sink = entry.sink
         body = entry.body
         if len(body) == 1 and isinstance(body[0], Task) and body[0].sink is not None and sink is None:
@@ -70,51 +77,63 @@ class _Migrator:
             sink = body[0].sink
             body = (msgspec.structs.replace(body[0], sink=None),)
         if sink is not None:
-            sink = msgspec.structs.replace(sink, task=self._bodies.task(sink.task))
-        body = self._bodies.pipeline(body)
+            sink = msgspec.structs.replace(sink, task=bodies.task(sink.task))
+        body = bodies.pipeline(body)
         loop = None if entry.loop is None else canonical_loop(entry.loop)
-        return msgspec.structs.replace(entry, body=_unlabelled(body), sink=sink, loop=loop)
+        if self._playbook.dialect == "v1":
+            body = _unlabelled(body)
+        return msgspec.structs.replace(entry, body=body, sink=sink, loop=loop)
 
     def _step(self, step: Step) -> Step:
         if step.spread is not None:
             self._report.say("item-tokens", step.spread.at)
         if step.vars:
             self._report.say("vars", step.at)
+        bodies = Bodies(self._labels.beside(step.body), self._report)
         ways: list[Way] = []
+        kept: frozenset[str] = frozenset()
         body = step.body
         if len(body) == 1 and isinstance(body[0], Case):
-            nodes, ways = rewrite_case(step, body[0], self._bodies)
+            nodes, ways, kept = rewrite_case(step, body[0], bodies, readable=self._can_read(step))
             if len(nodes) > 1:
                 self._check_views(step)
         else:
-            nodes = self._bodies.pipeline(body)
+            nodes = bodies.pipeline(body)
         if step.sink is not None:
-            nodes = self._stored(step, nodes)
+            nodes = self._stored(step, nodes, bodies, kept)
         loop = None if step.loop is None else canonical_loop(step.loop)
         return msgspec.structs.replace(
             step,
             loop=loop,
-            body=_unlabelled(nodes) if self._playbook.dialect == "v1" or len(nodes) == 1 else nodes,
+            body=_unlabelled(nodes) if self._playbook.dialect == "v1" else nodes,
             vars={},
             sink=None,
             router=build_router(
-                [*ways, *structural_ways(step.router, self._report)], step.router.at, loop=loop is not None
+                [*ways, *structural_ways(step.router)], step.router.at, loop=loop is not None
             ),
         )
 
-    def _stored(self, step: Step, nodes: tuple) -> tuple:  # type: ignore[type-arg]
+    def _stored(
+        self, step: Step, nodes: tuple[Node, ...], bodies: Bodies, kept: frozenset[str]
+    ) -> tuple[Node, ...]:
         """The step's sink behind its tasks, which store the step's result and leave it as it is."""
         assert step.sink is not None
         if step.loop is not None:
             self._report.say("loop-sink", step.sink.at)
             return nodes
-        if not nodes or not isinstance(nodes[-1], Task):
+        last = nodes[-1] if nodes else None
+        if not isinstance(last, Task):
             self._report.say("sink", step.sink.at)
             return nodes
         self._check_views(step)
-        last = self._bodies.readable(nodes[-1])
-        behind = self._bodies.stored(last.label, step.sink, in_tasks(last.label), keep=True)
+        last = bodies.readable(last)
+        behind = bodies.stored(last.label, step.sink, in_tasks(last.label, kept), keep=True)
         return (*nodes[:-1], last, *behind)
+
+    def _can_read(self, step: Step) -> bool:
+        """Can an arc read the step's result by its name?"""
+        hidden = step.name in SOMETIMES_IN_SCOPE or step.name in args_given(self._playbook)
+        return step.name.isidentifier() and not hidden
 
     def _check_views(self, step: Step) -> None:
         """Reports a step whose tool's own view is read elsewhere, when its last task is another."""
@@ -123,8 +142,8 @@ class _Migrator:
             self._report.say("result-view", step.at)
 
 
-def _unlabelled(nodes: tuple) -> tuple:  # type: ignore[type-arg]
-    """A pipeline of one task needs no label."""
+def _unlabelled(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    """A pipeline of one task needs no label; the first language gave it the name of its definition."""
     if len(nodes) == 1 and isinstance(nodes[0], Task):
         return (msgspec.structs.replace(nodes[0], label=UNLABELLED),)
     return nodes
@@ -143,7 +162,7 @@ def _with_call_args(playbook: Playbook, report: Report) -> Playbook:
     return msgspec.structs.replace(playbook, steps=steps, workbook=entries)
 
 
-def _called(node: object, bound: dict[str, WorkbookEntry], report: Report) -> object:
+def _called(node: Node, bound: dict[str, WorkbookEntry], report: Report) -> Node:
     if not isinstance(node, Task) or node.kind != "workbook" or node.config.get("name") not in bound:
         return node
     entry = bound[node.config["name"]]

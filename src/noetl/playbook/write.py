@@ -7,7 +7,9 @@ already says is left out, so lowering the text gives the same model again.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
+
+import msgspec
 
 from noetl.playbook.durations import write_duration
 from noetl.playbook.emitter import Data, Section, Spaced, emit
@@ -73,9 +75,7 @@ def _executor(executor: Executor, entry: str) -> dict[str, Data]:
     spec: dict[str, Data] = {} if entry == "start" else {"entry_step": entry}
     if executor.deadline is not None:
         spec["deadline"] = _duration(executor.deadline)
-    return _present(
-        profile=executor.profile, version=executor.version, spec=spec | _plain(executor.spec)
-    )
+    return _present(profile=executor.profile, version=executor.version, spec=spec | _plain(executor.spec))
 
 
 def _workbook_entry(entry: WorkbookEntry) -> dict[str, Data]:
@@ -89,7 +89,7 @@ def _workbook_entry(entry: WorkbookEntry) -> dict[str, Data]:
     return data
 
 
-# --- steps ------------------------------------------------------------------------------------------------
+# --- steps --------------------------------------------------------------------------------------------
 
 
 def _step(step: Step) -> dict[str, Data]:
@@ -120,7 +120,7 @@ def _step_spec(step: Step) -> dict[str, Data]:
         spec["limits"] = {"task_runs": _plain(step.max_task_runs)}
     if step.on_error != "fail":
         spec["on_error"] = step.on_error
-    return spec | _plain(step.spec)
+    return {**spec, **_plain(step.spec)}
 
 
 def _admit_rule(rule: AdmitRule) -> Data:
@@ -168,7 +168,7 @@ def _loop(loop: Loop) -> dict[str, Data]:
     return {"in": _plain(loop.source), "iterator": loop.iterator} | _present(spec=spec | _plain(loop.spec))
 
 
-# --- bodies -----------------------------------------------------------------------------------------------
+# --- bodies -------------------------------------------------------------------------------------------
 
 
 def _body(nodes: tuple[Node, ...]) -> Data:
@@ -204,7 +204,7 @@ def _task(task: Task) -> dict[str, Data]:
     config = _plain(task.config)
     # Code reads better behind what it is given.
     code = {name: config.pop(name) for name in CODE_LAST if name in config}
-    return {"kind": task.kind} | config | _present(args=_plain(task.args)) | code | _present(spec=spec)
+    return {"kind": task.kind, **config, **_present(args=_plain(task.args)), **code, **_present(spec=spec)}
 
 
 def _block(block: Block) -> dict[str, Data]:
@@ -218,8 +218,9 @@ def _block(block: Block) -> dict[str, Data]:
 def _iterator(block: Block) -> dict[str, Data]:
     """A block with a sink, which only the kind `iterator` has."""
     plain = Loop(source=None, iterator="") if block.loop is None else block.loop
-    known = Loop(source=plain.source, iterator=plain.iterator, mode=plain.mode, at=plain.at, mode_at=plain.mode_at)
-    _refuse(block.loop is None or plain != known or block.spec or block.args, "sink on this block")
+    known = Loop(source=plain.source, iterator=plain.iterator, mode=plain.mode)
+    same = msgspec.structs.replace(plain, at=known.at, mode_at=known.mode_at) == known
+    _refuse(block.loop is None or not same or block.spec or block.args, "sink on this block")
     assert block.sink is not None
     data = {"kind": "iterator", "in": _plain(plain.source), "iterator": plain.iterator}
     data |= {} if plain.mode == "sequential" else {"mode": plain.mode}
@@ -231,7 +232,7 @@ def _sink(sink: Sink) -> Data:
     return Section(data if sink.when is None else data | {"when": _plain(sink.when)})
 
 
-# --- rules ------------------------------------------------------------------------------------------------
+# --- rules --------------------------------------------------------------------------------------------
 
 
 def _rule(rule: Rule) -> Data:
@@ -250,8 +251,10 @@ def _directive(directive: Directive) -> dict[str, Data]:
         data["to"] = directive.to
     if directive.attempts != 3 or directive.do == "retry":
         data["attempts"] = _plain(directive.attempts)
-    return data | _backoff(directive.backoff) | _present(
-        set_iter=_plain(directive.set_iter), set_ctx=_plain(directive.set_ctx)
+    return (
+        data
+        | _backoff(directive.backoff)
+        | _present(set_iter=_plain(directive.set_iter), set_ctx=_plain(directive.set_ctx))
     )
 
 
@@ -264,10 +267,10 @@ def _backoff(backoff: Backoff) -> dict[str, Data]:
     )
 
 
-# --- values -----------------------------------------------------------------------------------------------
+# --- values -------------------------------------------------------------------------------------------
 
 
-def _plain(value: Value) -> Any:  # noqa: ANN401 - data of any shape
+def _plain(value: Value) -> Data:
     """A value with its templates as text."""
     if isinstance(value, Template):
         return value.source

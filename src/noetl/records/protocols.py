@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -98,6 +98,15 @@ class ResultBodies(Protocol):
         ...
 
 
+class ChildEnd(NamedTuple):
+    """How a child execution ended."""
+
+    execution_id: str
+    status: str
+    result: Any
+    error: dict[str, Any] | None
+
+
 class ToolContext(Protocol):
     """What a running tool may use of the world around it."""
 
@@ -109,10 +118,35 @@ class ToolContext(Protocol):
         """The execution's own folder; relative paths in a playbook lie under it."""
         ...
 
+    @property
+    def process_key(self) -> str:
+        """What code processes are kept apart by: the playbook's version and its isolation profile."""
+        ...
+
+    def free_name(self, name: str) -> object:
+        """What a name stands for that code uses without defining it; KeyError where it is nothing."""
+        ...
+
+    def source_line(self, field: str) -> tuple[str, int] | None:
+        """The playbook file, and the line in it where the text of a field begins; None if it has none."""
+        ...
+
     async def credential(self, name: str) -> Mapping[str, Any]: ...
 
     async def shared(self, key: str, make: Callable[[], Awaitable[Shared]]) -> Shared:
         """A client or pool: made by the first call with this key, given to later ones, closed at the end."""
+        ...
+
+    async def wait_for_signal(self, name: str) -> Any:  # noqa: ANN401 - plain data
+        """The data of the next signal of that name to this execution, one kept from before included."""
+        ...
+
+    def add_secret(self, value: object) -> None:
+        """Makes a value a secret of the execution; in a mapping or list, each text in it."""
+        ...
+
+    async def run_playbook(self, path: str, version: int | None, payload: dict[str, Any]) -> ChildEnd:
+        """Runs another playbook as a child execution and waits for its end."""
         ...
 
     def log(self, stream: Literal["stdout", "stderr"], text: str) -> None:

@@ -49,7 +49,9 @@ def _padding_method(name: str) -> Function:
     method = getattr(str, name)
 
     def call(run: Evaluation, receiver: str, width: Value, *args: object) -> object:
-        run.produce(len(receiver) + max(int(width), 0))
+        if not isinstance(width, int):
+            raise TemplateValueError(f"the width of `{name}` must be a whole number")
+        run.produce(len(receiver) + max(width, 0))
         return method(receiver, width, *args)
 
     return call

@@ -61,6 +61,8 @@ def safe(run: Evaluation, value: Value) -> str:
 
 
 def file_size(run: Evaluation, value: Value, binary: Value = False) -> str:
+    if not isinstance(value, (int, float)):
+        raise TemplateValueError(f"`filesizeformat` takes a number, not a {kind_name(value)}")
     return jinja_filters.do_filesizeformat(value, bool(binary))
 
 

@@ -1,4 +1,8 @@
-"""`http`: one HTTP request."""
+"""`http`: one HTTP request.
+
+The fields stand here; what needs the client library is imported when the first task runs
+(`http_exchange.py`), so that checking a playbook does not pay for it.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from noetl.records.outcome import Outcome
+from noetl.records.protocols import ToolCall, ToolContext
 from noetl.records.tool import ToolDescription
 from noetl.tools.auth import Auth
 
@@ -63,3 +69,9 @@ DESCRIPTION = ToolDescription(
     outcome_fields=("status", "headers", "request_id"),
     default_spec={"http": {"timeout": {"connect": 10, "read": 60}}},
 )
+
+
+async def run(call: ToolCall, context: ToolContext) -> Outcome:
+    from noetl.tools.http_exchange import exchange  # noqa: PLC0415 - aiohttp takes a fifth of a second
+
+    return await exchange(call, context)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 import msgspec
 
+from noetl.records.outcome import Outcome
+from noetl.records.protocols import ToolCall, ToolContext
 from noetl.records.tool import ToolDescription
 from noetl.tools.auth import Auth
+from noetl.tools.outcomes import ok
 
 
 class NoopConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,3 +22,7 @@ DESCRIPTION = ToolDescription(
     summary="Does nothing and succeeds, for steps that only route and tasks that only apply rules.",
     config=NoopConfig,
 )
+
+
+async def run(call: ToolCall, context: ToolContext) -> Outcome:
+    return ok(call, time.monotonic(), None)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
+from noetl.errors import NoetlError
+from noetl.records.outcome import Outcome
+from noetl.records.protocols import ToolCall, ToolContext
 from noetl.records.tool import ToolDescription
 from noetl.tools.auth import Auth
+from noetl.tools.outcomes import failed, ok
 
 
 class PlaybookConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,3 +29,25 @@ DESCRIPTION = ToolDescription(
     outcome_group="playbook",
     outcome_fields=("execution_id", "status"),
 )
+
+
+async def run(call: ToolCall, context: ToolContext) -> Outcome:
+    started = time.monotonic()
+    version = call.config.get("version")
+    if isinstance(version, str):
+        if not version.isdecimal():
+            return failed(call, started, "playbook.version", f"`{version}` is not a version number")
+        version = int(version)
+    if not isinstance(call.args, dict):
+        return failed(call, started, "playbook.args", "`args` must be a mapping: they become the payload")
+    try:
+        child = await context.run_playbook(str(call.config["path"]), version, call.args)
+    except NoetlError as error:
+        return failed(call, started, error.code, error.message)
+    about = {"execution_id": child.execution_id, "status": child.status}
+    if child.status == "completed":
+        return ok(call, started, child.result, playbook=about)
+    reason = (child.error or {}).get("message", "without saying why")
+    message = f"playbook `{call.config['path']}` {child.status}: {reason}"
+    retryable = bool((child.error or {}).get("retryable"))
+    return failed(call, started, f"playbook.{child.status}", message, retryable=retryable, playbook=about)

@@ -19,6 +19,8 @@ from noetl.records.tool import ToolDescription
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+    from noetl.records.protocols import ToolKind
+
 GROUP: Final = "noetl.tools"
 
 BUILTIN: Final = (
@@ -84,6 +86,20 @@ def every_kind() -> dict[str, ToolDescription]:
     kinds = builtin_kinds()
     names = dict.fromkeys((*BUILTIN, *sorted(point.name for point in _entry_points())))
     return {name: kinds[name] for name in names}
+
+
+def runnable(kind: str) -> ToolKind:
+    """The module (or object) that runs a kind; NoetlError where this version cannot."""
+    description = builtin_kinds().get(kind)
+    found = None
+    if kind in BUILTIN:
+        found = import_module(f"noetl.tools.{kind}")
+    elif description is not None:
+        found = _entry_points(kind)[0].load()
+    if found is None or not hasattr(found, "run"):
+        raise NoetlError(f"tool kind `{kind}` cannot be run by this version")
+    tool: ToolKind = found
+    return tool
 
 
 def _builtin(kind: str) -> ToolDescription:

@@ -34,7 +34,7 @@ def reported(text: str, *, line: int = 1, column: int, message: str = "wrong", p
         ("東京 x", 4, "東京 x", 5),
         ("e\u0301x", 3, "e\u0301x", 1),
         ("é: x", 4, "é: x", 3),
-        ("a\x1b[31mb", 8, "a\\x1b[31mb", 9),
+        ("a\x1b[31mb", 7, "a\\x1b[31mb", 9),
         ("a\u202eb", 3, "a\\u202eb", 7),
         ("", 1, "", 0),
     ],

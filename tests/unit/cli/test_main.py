@@ -17,7 +17,8 @@ from noetl.errors import UsageError
 from noetl.settings import Settings
 
 SCRIPT = Path(sys.executable).with_name("noetl")
-VALID = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: a}\nworkflow:\n  - {step: start, tool: {kind: noop}}\n"
+HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: a}\n"
+VALID = HEAD + "workflow:\n  - {step: start, tool: {kind: noop}}\n"
 
 
 @pytest.fixture
@@ -78,7 +79,13 @@ def test_a_mistyped_verb_gets_the_nearest_one_as_hint(
 
 @pytest.mark.parametrize(
     "arguments",
-    [["validate"], ["validate", "--nope", "x"], ["graph", "x", "--format", "png"], ["new"], ["explain", "a", "b"]],
+    [
+        ["validate"],
+        ["validate", "--nope", "x"],
+        ["graph", "x", "--format", "png"],
+        ["new"],
+        ["explain", "a", "b"],
+    ],
 )
 def test_a_command_line_that_cannot_be_understood_is_a_usage_error(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
@@ -90,7 +97,7 @@ def test_a_command_line_that_cannot_be_understood_is_a_usage_error(
     assert "usage: " in shown.err
 
 
-# --- the environment ------------------------------------------------------------------------------------
+# --- the environment ------------------------------------------------------------------------------
 
 
 def test_the_environment_fills_the_settings() -> None:
@@ -123,7 +130,7 @@ def test_limits_from_the_environment_reach_the_reader(
     assert "error[yaml.too_large]" in capsys.readouterr().out
 
 
-# --- interruptions and streams --------------------------------------------------------------------------
+# --- interruptions and streams --------------------------------------------------------------------
 
 
 def test_an_interruption_is_not_a_traceback(

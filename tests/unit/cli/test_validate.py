@@ -27,7 +27,6 @@ BROKEN = (
     + "    nxet: {arcs: [{step: end}]}\n"
     + "  - step: 東京\n"
     + "    loop: {in: [1, 2], iterator: x, spec: {mode: paralel}}\n"
-    + "\t"[:0]
     + '    tool: {kind: http, method: GET, url: "https://example.com/{{ 1 + }}"}\n'
 )
 
@@ -92,7 +91,12 @@ def test_json_is_one_document_of_the_agreed_shape(capsys: pytest.CaptureFixture[
     assert document["files"][0] == {"file": "a.yaml", "dialect": "canonical", "diagnostics": []}
     (found,) = document["files"][1]["diagnostics"]
     assert list(found) == ["severity", "code", "message", "line", "column", "hint"]
-    assert (found["severity"], found["code"], found["line"], found["column"]) == ("error", "key.unknown", 6, 1)
+    assert (found["severity"], found["code"], found["line"], found["column"]) == (
+        "error",
+        "key.unknown",
+        6,
+        1,
+    )
     assert "`é`" in found["message"]
 
 
@@ -103,7 +107,7 @@ def test_a_file_that_is_no_yaml_has_no_dialect(capsys: pytest.CaptureFixture[str
     assert file["diagnostics"][0]["code"].startswith("yaml.")
 
 
-# --- what cannot be read -----------------------------------------------------------------------------------
+# --- what cannot be read --------------------------------------------------------------------------
 
 
 def test_a_missing_file_is_named_and_the_others_are_still_checked(capsys: pytest.CaptureFixture[str]) -> None:
@@ -171,7 +175,7 @@ def test_a_byte_order_mark_and_other_line_ends_are_accepted(text: str) -> None:
     assert main(["validate", write("a.yaml", text)]) == 0
 
 
-# --- folders -------------------------------------------------------------------------------------------------
+# --- folders --------------------------------------------------------------------------------------
 
 
 def test_a_folder_is_searched_for_playbooks(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,8 +6,13 @@ and says where they stood, so that a test shows the mistake and its exact place 
 
 from __future__ import annotations
 
+import copy
 import re
+from collections.abc import Iterable, Iterator
 from textwrap import dedent, indent
+from typing import Any
+
+import yaml
 
 from noetl.playbook.diagnostics import Diagnostic
 from noetl.playbook.load import Loaded, load
@@ -63,6 +68,55 @@ def playbook(sections: str) -> str:
 def workflow(steps: str) -> str:
     """A playbook with these steps."""
     return HEAD + "workflow:\n" + indent(dedent(steps).strip("\n"), "  ") + "\n"
+
+
+ODD: tuple[Any, ...] = (
+    None,
+    [],
+    {},
+    "",
+    5,
+    -1.5,
+    True,
+    "{{ x }}",
+    "{{ x",
+    [None],
+    {"a": "b"},
+    [["x"]],
+    {"{{ k }}": 1},
+)
+
+
+def mutants(text: str) -> Iterator[str]:
+    """The document with each of its values in turn replaced by each of a few that rarely fit."""
+    data = yaml.safe_load(text)
+    for path in _paths(data):
+        for odd in ODD:
+            changed = copy.deepcopy(data)
+            owner = changed
+            for key in path[:-1]:
+                owner = owner[key]
+            owner[path[-1]] = odd
+            yield yaml.dump(changed, Dumper=yaml.CSafeDumper, sort_keys=False)
+
+
+def _paths(data: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    items: Iterable[tuple[str | int, object]] = ()
+    if isinstance(data, dict):
+        items = data.items()
+    elif isinstance(data, list):
+        items = enumerate(data)
+    for key, value in items:
+        yield (*path, key)
+        yield from _paths(value, (*path, key))
+
+
+def assert_never_raises(text: str) -> None:
+    """Whatever stands anywhere: diagnostics with places, and a playbook only without errors."""
+    for mutant in mutants(text):
+        found = loaded(mutant)
+        assert found.valid is not any(one.severity == "error" for one in found.diagnostics), mutant
+        assert all(one.line >= 1 and one.column >= 1 for one in found.diagnostics), mutant
 
 
 def only(text: str) -> Diagnostic:

@@ -35,7 +35,22 @@ def test_seconds_stand_alone_and_other_units_behind_the_number(written: object, 
 @pytest.mark.parametrize(
     "written",
     [
-        *("", "s", "ms", "five", "5 minutes", "5S", "-5s", "+5s", "5e3", "1_000", "1.2.3s", ".s", "٥s", "5s5s"),
+        *(
+            "",
+            "s",
+            "ms",
+            "five",
+            "5 minutes",
+            "5S",
+            "-5s",
+            "+5s",
+            "5e3",
+            "1_000",
+            "1.2.3s",
+            ".s",
+            "٥s",
+            "5s5s",
+        ),
         *(-1, -0.5, math.nan, math.inf, True, False, None, [], {}, "9" * 400 + "d"),
     ],
 )
@@ -45,7 +60,16 @@ def test_anything_else_is_no_duration(written: object) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "written"),
-    [(0.0, 0), (5.0, 5), (0.25, 0.25), (59.0, 59), (60.0, "1m"), (90.0, 90), (5400.0, "90m"), (86400.0, "1d")],
+    [
+        (0.0, 0),
+        (5.0, 5),
+        (0.25, 0.25),
+        (59.0, 59),
+        (60.0, "1m"),
+        (90.0, 90),
+        (5400.0, "90m"),
+        (86400.0, "1d"),
+    ],
 )
 def test_a_duration_is_written_with_the_largest_unit_that_divides_it(seconds: float, written: object) -> None:
     assert write_duration(seconds) == written

@@ -106,7 +106,9 @@ def test_the_waits_between_attempts_are_told_as_they_will_be(
 
 
 def test_a_retry_names_its_causes() -> None:
-    assert retry_sentence(Retry(on=(502, 503), max_attempts=2)).startswith("On status 502, 503, it is tried again")
+    assert retry_sentence(Retry(on=(502, 503), max_attempts=2)).startswith(
+        "On status 502, 503, it is tried again"
+    )
     assert retry_sentence(Retry(scope="chain")).startswith("If it fails, the whole chain is run again")
 
 

@@ -88,7 +88,9 @@ def test_an_accessor_gives_a_value_of_its_type(accessor: str, good: str, value: 
     assert found_in(fields) == []
 
 
-@pytest.mark.parametrize("accessor", ["text", "name", "flag", "number", "count", "duration", "mapping", "sequence"])
+@pytest.mark.parametrize(
+    "accessor", ["text", "name", "flag", "number", "count", "duration", "mapping", "sequence"]
+)
 def test_an_accessor_gives_none_for_a_key_that_is_not_there(accessor: str) -> None:
     fields = fields_of("b: 1\n")
     assert getattr(fields, accessor)("a") is None
@@ -165,7 +167,8 @@ def test_numbers_that_are_not_finite_and_templated_keys_are_refused_in_data() ->
 
 
 @pytest.mark.parametrize(
-    ("text", "templated"), [("{{ x }}", True), ("{% if x %}", True), ("{# x #}", True), ("{x}", False), ("", False)]
+    ("text", "templated"),
+    [("{{ x }}", True), ("{% if x %}", True), ("{# x #}", True), ("{x}", False), ("", False)],
 )
 def test_a_template_is_known_by_its_braces(text: str, templated: bool) -> None:
     assert is_templated(text) is templated

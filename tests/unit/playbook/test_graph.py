@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import xml.etree.ElementTree as ElementTree
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,7 @@ def graph_from(source: str | Path) -> Graph:
 def chain_of(count: int) -> Graph:
     """Steps in a row, each with a second way to one alarm."""
     names = [f"step_{number}" for number in range(count)]
-    edges = [GraphEdge(source=a, target=b) for a, b in zip(names, names[1:], strict=False)]
+    edges = [GraphEdge(source=a, target=b) for a, b in pairwise(names)]
     edges += [GraphEdge(source=name, target="alarm", label="on failure", route="failure") for name in names]
     nodes = [GraphNode(name=name, is_entry=name == "step_0") for name in [*names, "alarm"]]
     return Graph(name="chain", dialect="canonical", nodes=tuple(nodes), edges=tuple(edges))
@@ -101,7 +102,9 @@ def test_a_step_stands_after_everything_that_leads_to_it() -> None:
 
 
 def test_an_unreachable_step_is_drawn_and_said_to_be_so() -> None:
-    graph = graph_from(ONE_STEP + "  - {step: start, tool: {kind: noop}}\n  - {step: b, tool: {kind: noop}}\n")
+    graph = graph_from(
+        ONE_STEP + "  - {step: start, tool: {kind: noop}}\n  - {step: b, tool: {kind: noop}}\n"
+    )
     assert "b   (nothing leads here)" in text(graph)
 
 

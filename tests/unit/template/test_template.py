@@ -243,6 +243,11 @@ def test_any_other_failure_of_a_guard_is_an_error_that_shows_the_expression(sour
         "{{ 'a' | b64decode }}",
         "{{ 'x' | from_json }}",
         "{{ [1].index(keychain.token) }}",
+        "{{ keychain.token | filesizeformat }}",
+        "{{ 'a'.center(keychain.token) }}",
+        "{{ keychain.token * keychain.token }}",
+        "{{ keychain.token | round }}",
+        "{{ keychain.token | from_json }}",
     ],
 )
 def test_what_is_unsafe_or_no_data_is_refused(source):

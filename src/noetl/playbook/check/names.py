@@ -151,7 +151,7 @@ class Judge:
                 self._report("name.keychain", template, read, "keychain", known.keychain)
             case "args" if field not in names.args and not names.open:
                 self._report("name.args", template, read, "args", names.args)
-            case "iter" if self.step is not None and not (names.open or field in ("parent", "index") or field in names.iter_keys):
+            case "iter" if self._lacks_iter_key(field, names):
                 self._report("name.iter", template, read, "iter", names.iter_keys, ("index",))
             case "outcome" if field not in OUTCOME_FIELDS and field not in self._outcome_groups():
                 self._report("name.field", template, read, "outcome", OUTCOME_FIELDS, self._outcome_groups())
@@ -159,6 +159,11 @@ class Judge:
                 self._report("name.field", template, read, "event", EVENT_FIELDS)
             case _:
                 pass
+
+    def _lacks_iter_key(self, field: str, names: BodyNames) -> bool:
+        if self.step is None or names.open or field in ("parent", "index"):
+            return False
+        return field not in names.iter_keys and field not in self.names.spread_iterators
 
     def _outcome_groups(self) -> frozenset[str]:
         description = self.kinds.get(self.kind)

@@ -56,6 +56,7 @@ OTHER_WORDS: Final = {
     "poll": "repeat it by a rule: {when: …, then: {do: retry, attempts: …}}",
     "with": "write `args`",
     "sink": "write another task after it",
+    "loop": "put it on the step, or make a block: {loop: …, tool: …}",
 }
 """What to write for words that other dialects have on a task."""
 

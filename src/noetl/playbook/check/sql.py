@@ -6,7 +6,7 @@ from typing import Final
 
 from noetl.playbook.diagnostics import Position
 from noetl.playbook.findings import Findings
-from noetl.playbook.model import NOWHERE, Task
+from noetl.playbook.model import NOWHERE, Task, Value
 from noetl.records.tool import ToolDescription
 from noetl.template import Template
 from noetl.template.sql import Dialect, Spot, survey
@@ -28,16 +28,15 @@ AS_NAME: Final = ("identifier", TRUSTED)
 
 def check_sql(task: Task, description: ToolDescription, findings: Findings) -> None:
     for name in description.sql_fields:
-        kind, fields = task.kind, task.config
+        owner: Value = task.config | {"kind": task.kind}
         *outer, last = name.split(".")
         for key in outer:
-            inner = fields.get(key)
-            fields = inner if isinstance(inner, dict) else {}
-            kind = fields.get("kind")
-        dialect = DIALECTS.get(kind) if isinstance(kind, str) else None
-        text = fields.get(last)
-        if dialect is not None and isinstance(text, Template):
-            _check_text(text, dialect, findings)
+            owner = owner.get(key)
+            if not isinstance(owner, dict):
+                owner = {}
+        kind, text = owner.get("kind"), owner.get(last)
+        if isinstance(kind, str) and kind in DIALECTS and isinstance(text, Template):
+            _check_text(text, DIALECTS[kind], findings)
 
 
 def _check_text(text: Template, dialect: Dialect, findings: Findings) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Final
 
 from noetl.playbook.diagnostics import Position
-from noetl.playbook.fields import Fields
+from noetl.playbook.fields import Fields, is_templated
 from noetl.playbook.findings import Findings, Place
 from noetl.playbook.reader import Mapping, Node
 
@@ -40,8 +40,12 @@ class Lowering:
         return None
 
     def declare(self, what: str, name: str, where: Place) -> None:
-        """Reports a step, task label or iterator whose name hides another."""
-        if name in ALWAYS_IN_SCOPE:
+        """Reports a step, task label or iterator whose name hides another, or is none."""
+        if "{" in name and is_templated(name):
+            self.findings.report(
+                "value.template", where, f"the name of {what} cannot be a template", "it is fixed before anything runs"
+            )
+        elif name in ALWAYS_IN_SCOPE:
             self.findings.report(
                 "name.reserved", where, f"{what} cannot be named `{name}`, which is always in scope"
             )

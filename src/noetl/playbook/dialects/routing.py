@@ -24,7 +24,7 @@ def admission(low: Lowering, spec: Fields) -> tuple[AdmitRule, ...] | None:
     refuse_directives(low, policy, "a step's policy")
     outer = Fields(low.findings, policy, "`spec.policy` of a step", policy.entries.keys())
     for name in policy.entries:
-        if name != "admit":
+        if name not in ("admit", "do"):
             outer.unknown(name, ("admit",), "knob.unknown")
     admit = outer.mapping("admit")
     if admit is None:
@@ -113,8 +113,9 @@ def _arc(low: Lowering, node: Node) -> Arc | None:
     if (spec := fields.mapping("spec")) is not None:
         inner = Fields(low.findings, spec, "`arc.spec`", spec.entries.keys())
         for name in spec.entries:
-            if name not in ARC_KNOBS:
+            if name not in ARC_KNOBS and name != "do":
                 inner.unknown(name, ARC_KNOBS, "knob.unknown")
+        refuse_directives(low, spec, "`arc.spec`")
         carry = inner.flag("carry") is not False
     args = fields.values("args")
     if step is None:

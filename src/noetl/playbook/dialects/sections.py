@@ -133,10 +133,12 @@ def executor(low: Lowering, root: Fields) -> tuple[Executor, tuple[str, Place] |
     _refuse_credentials(low, spec, refused)
     inner = Fields(low.findings, spec, "executor.spec", spec.entries.keys())
     entry = inner.name("entry_step")
+    # v2 always begins at `start`.
+    own = {name: text for name, text in EXECUTOR_KNOBS.items() if not (low.v2 and name == "entry_step")}
     built = Executor(
         profile=profile,
         version=version,
-        spec=knobs(low, inner, TASK_KNOBS, EXECUTOR_KNOBS, reported=refused),
+        spec=knobs(low, inner, TASK_KNOBS, own, reported=refused),
         deadline=inner.duration("deadline"),
     )
     return built, None if entry is None else (entry, inner.place("entry_step"))

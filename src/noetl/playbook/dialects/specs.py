@@ -38,6 +38,8 @@ def knobs(
         else:
             known = {*layered, *own}
             fields.unknown(name, known, "key.unknown" if strict or name in REPLACED else "knob.unknown")
+            if name == "policy":
+                refuse_directives(low, entry.value, fields.what)
     return found
 
 

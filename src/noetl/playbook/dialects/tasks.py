@@ -83,13 +83,19 @@ def _block(low: Lowering, node: Mapping, label: str, at: Place) -> Block | None:
         _refuse_field(low, fields, "when")
     fields.require("loop")
     loop = read_loop(low, fields, f"the loop of block `{label}`")
-    spec = fields.mapping("spec")
-    own: dict[str, Value] = {}
-    if spec is not None:
-        own = knobs(low, Fields(low.findings, spec, "spec", spec.entries.keys()), TASK_KNOBS, {})
     return Block(
-        label=label, loop=loop, body=body(low, fields.raw("tool"), loop), spec=own, at=position(at)
+        label=label,
+        loop=loop,
+        body=body(low, fields.raw("tool"), loop),
+        spec=_block_spec(low, fields.mapping("spec")),
+        at=position(at),
     )
+
+
+def _block_spec(low: Lowering, node: Mapping | None) -> dict[str, Value]:
+    if node is None:
+        return {}
+    return knobs(low, Fields(low.findings, node, "`spec` of a block", node.entries.keys()), TASK_KNOBS, {})
 
 
 def read_task(low: Lowering, node: Mapping, label: str, loop: Loop | None, at: Place) -> BodyNode | None:
@@ -181,11 +187,13 @@ def _iterator(low: Lowering, fields: Fields, label: str, at: Place) -> Block | N
     if nested is None:
         low.findings.report("key.missing", fields.first, f"iterator `{label}` needs `task`")
         return None
+    spec = fields.mapping("spec")
     return Block(
         label=label,
         loop=loop,
         body=body(low, nested, loop),
         sink=read_sink(low, fields, "save"),
+        spec=_block_spec(low, spec),
         at=position(at),
     )
 

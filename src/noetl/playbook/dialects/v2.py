@@ -73,7 +73,7 @@ def _step(low: Lowering, node: Node) -> Step | None:
     if fields.has("case") or on_event:
         nodes = _case(low, fields, spec, nodes, Defaults(retry, on_event))
     else:
-        _timers(low, spec, on_event)  # for its warning: there is no case to hold them
+        _case_knobs(low, spec, on_event)  # for what is wrong with them: there is no case to hold them
     _check_step_scope(low, fields, nodes, on_event)
     if not any(fields.has(key) for key in ("tool", "next", "case")):
         low.findings.report("step.idle", fields.first, f"{fields.what} has neither `tool` nor `next`")
@@ -151,14 +151,20 @@ def _case(
         Case(
             call=call,
             branches=entries,
-            mode=spec.choice("case_mode", ("exclusive", "inclusive")) or "exclusive",
-            order=spec.choice("branch_order", ("source", "priority")) or "source",
-            next_policy=spec.choice("next_policy", POLICIES) or "end_step",
             on_event=defaults.on_event,
-            timers=_timers(low, spec, defaults.on_event),
             at=position(fields.key("case")),
+            **_case_knobs(low, spec, defaults.on_event),
         ),
     )
+
+
+def _case_knobs(low: Lowering, spec: Fields, on_event: bool) -> dict[str, Any]:
+    return {
+        "mode": spec.choice("case_mode", ("exclusive", "inclusive")) or "exclusive",
+        "order": spec.choice("branch_order", ("source", "priority")) or "source",
+        "next_policy": spec.choice("next_policy", POLICIES) or "end_step",
+        "timers": _timers(low, spec, on_event),
+    }
 
 
 def _timers(low: Lowering, spec: Fields, on_event: bool) -> dict[str, Duration]:

@@ -190,7 +190,9 @@ def _drawn_box(box: Box, at: Point) -> str:
         parts.append(_text("mark", left + PADDING, y, mark))
     for task in node.tasks:
         y += DETAIL_LINE
-        parts.append(_text("detail", left + PADDING, y, task.replace(" ", "\u00a0")))
+        # Spaces at the start of a text are dropped by those who show it, so nesting is a matter of place.
+        nested = _mono_width(" " * (len(task) - len(task.lstrip(" "))), 11.0)
+        parts.append(_text("detail", left + PADDING + nested, y, task.lstrip(" ")))
     return "\n".join(parts)
 
 
@@ -258,5 +260,5 @@ def _n(number: float) -> str:
 
 
 def _escaped(text: str) -> str:
-    kept = "".join(c if c.isprintable() or c == "\u00a0" else " " if c.isspace() else "\ufffd" for c in text)
-    return kept.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
+    shown = printable(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return shown.replace('"', "&quot;")

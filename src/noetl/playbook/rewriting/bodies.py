@@ -14,7 +14,6 @@ import msgspec
 
 from noetl.playbook.model import (
     Block,
-    Case,
     Directive,
     Guard,
     Loop,
@@ -27,21 +26,29 @@ from noetl.playbook.model import (
     Task,
     Value,
 )
-from noetl.playbook.rewriting.expressions import Names, Rewriter, as_guard, expression, negation
+from noetl.playbook.rewriting.expressions import Names, Rewriter, as_guard, expression, negation, operand
 from noetl.playbook.rewriting.inexpressible import Report
 from noetl.playbook.rewriting.reads import names_read
 from noetl.playbook.rewriting.repeats import CONTINUE, FAIL, plain_rules
-from noetl.playbook.rewriting.views import in_tasks
+from noetl.playbook.rewriting.views import in_repeats, in_tasks
 from noetl.template import Template
 
 UNLABELLED: Final = "task_1"
 
 
 class Labels:
-    """Labels that hide nothing: new to the playbook and read by none of its templates."""
+    """Labels for one pipeline that hide nothing: new to it, and read by no template of the playbook."""
 
-    def __init__(self, playbook: Playbook) -> None:
-        self._taken = set(names_read(playbook) | playbook.workload.keys() | _names_given(playbook))
+    def __init__(self, taken: frozenset[str]) -> None:
+        self._taken = set(taken)
+
+    @classmethod
+    def of(cls, playbook: Playbook) -> Labels:
+        return cls(names_read(playbook) | playbook.workload.keys() | _names_given(playbook))
+
+    def beside(self, nodes: tuple[Node, ...]) -> Labels:
+        """Labels for a pipeline that holds these nodes."""
+        return Labels(frozenset(self._taken) | _labels(nodes))
 
     def fresh(self, wanted: str) -> str:
         label, number = wanted, 1
@@ -53,58 +60,67 @@ class Labels:
 
 
 def _names_given(value: Value) -> frozenset[str]:
-    """Names of steps, tasks, iterators and args."""
+    """Names of steps, iterators, args and kept values."""
+    keys = ("args", "vars", "values", "set_iter", "set_ctx")
+    return _collected(value, ("name", "iterator", "binds", "into"), keys)
+
+
+def args_given(value: Value) -> frozenset[str]:
+    """The names of all args, which hide results of the same name."""
+    return _collected(value, (), ("args",))
+
+
+def _labels(value: Value) -> frozenset[str]:
+    return _collected(value, ("label",), ())
+
+
+def _collected(value: Value, texts: tuple[str, ...], keys: tuple[str, ...]) -> frozenset[str]:
+    """The texts and the keys of mappings that stand in these fields, anywhere inside."""
     found: set[str] = set()
     if isinstance(value, Record):
         for name in value.__struct_fields__:
             item = getattr(value, name)
-            if name in ("name", "label", "iterator", "binds") and isinstance(item, str):
+            if name in texts and isinstance(item, str):
                 found.add(item)
-            elif name in ("args", "vars", "values", "set_iter", "set_ctx") and isinstance(item, dict):
+            elif name in keys and isinstance(item, dict):
                 found |= item.keys()
-            found |= _names_given(item)
+            if not isinstance(item, Sink):  # its label is chosen anew
+                found |= _collected(item, texts, keys)
     elif isinstance(value, dict):
-        found = found.union(*(_names_given(item) for item in value.values()))
+        found = found.union(*(_collected(item, texts, keys) for item in value.values()))
     elif isinstance(value, list | tuple):
-        found = found.union(*(_names_given(item) for item in value))
+        found = found.union(*(_collected(item, texts, keys) for item in value))
     return frozenset(found)
 
 
 class Bodies:
     """Rewrites bodies; what cannot be said goes to the report."""
 
-    def __init__(self, playbook: Playbook, report: Report) -> None:
-        self.labels = Labels(playbook)
+    def __init__(self, labels: Labels, report: Report) -> None:
+        self.labels = labels
         self.report = report
-
-    @classmethod
-    def sharing(cls, other: Bodies, report: Report) -> Bodies:
-        """Another with the same labels that reports elsewhere."""
-        found = cls.__new__(cls)
-        found.labels = other.labels
-        found.report = report
-        return found
 
     def pipeline(self, nodes: Iterable[Node]) -> tuple[Node, ...]:
         """The same nodes as tasks and loops in sequence."""
-        flat = [part for node in nodes for part in self._flattened(node)]
-        self._check_labels(flat)
+        groups: list[list[Node]] = []
+        flat = [part for node in nodes for part in self._flattened(node, groups)]
+        self._check_labels(flat, groups)
         found: list[Node] = []
         for index, node in enumerate(flat):
             others = [*flat[:index], *flat[index + 1 :]]
             found += self._node(node, others, last=index == len(flat) - 1)
         return tuple(found)
 
-    def _flattened(self, node: Node) -> list[Node]:
+    def _flattened(self, node: Node, groups: list[list[Node]]) -> list[Node]:
         if isinstance(node, Parallel):
-            return self._sequence(node)
+            return self._sequence(node, groups)
         if isinstance(node, Block) and node.loop is None:
             if node.args or node.when is not None:
                 self.report.say("run-scope", node.at)
-            inner = [part for child in node.body for part in self._flattened(child)]
+            inner = [part for child in node.body for part in self._flattened(child, groups)]
             if node.sink is not None and inner:
                 inner[-1] = self._with_own_sink(inner[-1], node.sink)
-            return self._renamed(node.label, inner)
+            return self._renamed(node.label, inner, groups)
         return [node]
 
     def _with_own_sink(self, node: Node, sink: Sink) -> Node:
@@ -113,15 +129,16 @@ class Bodies:
         self.report.say("run-scope", sink.at)
         return node
 
-    def _renamed(self, label: str, inner: list[Node]) -> list[Node]:
+    def _renamed(self, label: str, inner: list[Node], groups: list[list[Node]]) -> list[Node]:
         """A group is read by its own name; the last of its tasks takes that name."""
         if inner and isinstance(inner[-1], Task) and inner[-1].label != label:
             if inner[-1].label in names_read(tuple(inner)):
                 self.report.say("run-scope", inner[-1].at)
             inner[-1] = msgspec.structs.replace(inner[-1], label=label)
+        groups.append(inner)
         return inner
 
-    def _sequence(self, parallel: Parallel) -> list[Node]:
+    def _sequence(self, parallel: Parallel, groups: list[list[Node]]) -> list[Node]:
         """Nodes of which each waits for the one before it."""
         branches = parallel.branches
         chained = all(index - 1 in branch.after for index, branch in enumerate(branches) if index)
@@ -129,18 +146,24 @@ class Bodies:
             self.report.say("parallel-run", parallel.at)
         if parallel.args or parallel.when is not None:
             self.report.say("run-scope", parallel.at)
-        inner = [part for branch in branches for part in self._flattened(branch.node)]
-        return self._renamed(parallel.label, inner)
+        inner = [part for branch in branches for part in self._flattened(branch.node, groups)]
+        return self._renamed(parallel.label, inner, groups)
 
-    def _check_labels(self, nodes: list[Node]) -> None:
+    def _check_labels(self, nodes: list[Node], groups: list[list[Node]]) -> None:
+        """Names must not clash, and nobody may read out of a group what only the group could see."""
         seen: set[str] = set()
         for node in nodes:
             if isinstance(node, Task | Block):
                 if node.label in seen:
                     self.report.say("run-scope", node.at)
                 seen.add(node.label)
+        for group in groups:
+            members = _labels(tuple(group))
+            outside = tuple(node for node in nodes if not _labels((node,)) & members)
+            if names_read(outside) & _labels(tuple(group[:-1])):
+                self.report.say("run-scope", group[0].at)
 
-    # --- one node -----------------------------------------------------------------------------------------
+    # --- one node -------------------------------------------------------------------------------------
 
     def _node(self, node: Node, others: list[Node], *, last: bool) -> list[Node]:
         if isinstance(node, Block):
@@ -172,11 +195,7 @@ class Bodies:
         )
 
     def skipped_unless(self, task: Task, guard: Guard) -> Task:
-        text = expression(guard)
-        if text is None:
-            self.report.say("guard-text", task.at)
-            return task
-        skip = Rule(when=as_guard([negation(text)]), then=Directive(do="skip"))
+        skip = Rule(when=as_guard([negation(expression(guard))]), then=Directive(do="skip"))
         return msgspec.structs.replace(task, rules=(skip, *(task.rules or (FAIL, CONTINUE))))
 
     def readable(self, task: Task) -> Task:
@@ -185,26 +204,30 @@ class Bodies:
             return task
         return msgspec.structs.replace(task, label=self.labels.fresh("call"))
 
+    def renamed(self, task: Task, rewriter: Rewriter) -> Task:
+        """The task with its names changed, and its repeats as rules, which read its own outcome."""
+        own = Rewriter({name: to for name, to in rewriter.names.items() if name not in in_repeats(0)})
+        changed: Task = rewriter.value(msgspec.structs.replace(task, retry=None, poll=None))
+        changed = msgspec.structs.replace(changed, retry=own.value(task.retry), poll=own.value(task.poll))
+        rewriter.failed += own.failed
+        return self.task(changed)
+
     def stored(self, label: str, sink: Sink, names: Names, *, keep: bool) -> list[Node]:
         """The sink of the task `label` as a task behind it, then the result again if it must stay last."""
         rewriter = Rewriter(names)
-        task = self.task(rewriter.value(sink.task))
+        task = self.renamed(sink.task, rewriter)
         task = msgspec.structs.replace(task, label=self.labels.fresh(sink.task.label))
         if sink.when is not None:
             task = self.skipped_unless(task, rewriter.value(sink.when))
         if rewriter.failed:
             self.report.say("sink", sink.at)
-        return [task, self.kept(Template("{{ " + label + " }}"))] if keep else [task]
+        value = Template("{{ " + label + " }}")
+        return [task, kept(self.labels.fresh("keep_result"), value)] if keep else [task]
 
-    def kept(self, value: Value, wanted: str = "keep_result", rules: tuple[Rule, ...] | None = None) -> Task:
-        """A task whose result is this value."""
-        return Task(
-            label=self.labels.fresh(wanted),
-            kind="python",
-            args={"value": value},
-            config={"code": "result = value"},
-            rules=rules,
-        )
+
+def kept(label: str, value: Value) -> Task:
+    """A task whose result is this value."""
+    return Task(label=label, kind="python", args={"value": value}, config={"code": "result = value"})
 
 
 def canonical_loop(loop: Loop) -> Loop:
@@ -219,12 +242,6 @@ def _as_list(source: Value) -> Value:
         return source
     if not isinstance(source, Template) or not source.sole:
         return [source]
-    text = expression(source)
-    assert text is not None
-    item = text if text.replace(".", "").isidentifier() else f"({text})"
+    item = operand(expression(source))
     test = f"{item} is sequence and {item} is not string and {item} is not mapping"
     return Template("{{ " + f"{item} if {test} else [{item}]" + " }}", source.at)
-
-
-def has_case(nodes: tuple[Node, ...]) -> bool:
-    return any(isinstance(node, Case) for node in nodes)

@@ -57,6 +57,11 @@ class Chain(NamedTuple):
         return isinstance(self.end, CallAction | RetryAction)
 
     @property
+    def acts(self) -> bool:
+        """It ends by calling again or by failing, so no way out of a finished step follows it."""
+        return self.repeats or isinstance(self.end, FailAction)
+
+    @property
     def sets_result(self) -> bool:
         return any(isinstance(action, ResultAction) for action in self.work)
 
@@ -101,8 +106,6 @@ class Patches:
         if source is None:
             self._report.say("case-values", action.at)
             return {}
-        if source.startswith("(") and source[1:-1].replace(".", "").isidentifier():
-            source = source[1:-1]
         added = source if action.mode == "extend" else f"[{source}]"
         return {action.into: Template("{{ (iter." + action.into + " | default([])) + " + added + " }}")}
 
@@ -110,15 +113,14 @@ class Patches:
 class ChainTasks:
     """Writes the tasks of chains, one chain after the other, behind a call."""
 
-    def __init__(self, bodies: Bodies, label: str, kept: frozenset[str]) -> None:
+    def __init__(self, bodies: Bodies, label: str) -> None:
         self._bodies = bodies
         self._report = bodies.report
         self._label = label
-        self._kept = kept
         self._used: set[str] = set()
 
-    def write(self, chain: Chain, names: Names, start: int) -> list[Task]:
-        """The tasks for the actions from `start` on, without what ends the chain."""
+    def write(self, chain: Chain, names: Names, start: int) -> tuple[list[Task], Names]:
+        """The tasks for the actions from `start` on, and the names that hold behind them."""
         found: list[Task] = []
         renamed: dict[str, str] = {}
         actions = chain.work[start:]
@@ -136,10 +138,10 @@ class ChainTasks:
             if rewriter.failed:
                 self._report.say("case-values", action.at)
             actions = actions[taken:]
-        return found
+        return found, {**names, **{old: to(new) for old, new in renamed.items()}}
 
     def _named(self, action: TaskAction, rewriter: Rewriter, renamed: dict[str, str]) -> Task:
-        task = self._bodies.task(rewriter.value(action.task))
+        task = self._bodies.renamed(action.task, rewriter)
         label = action.task.label
         if label in self._used:
             renamed[label] = self._bodies.labels.fresh(label)

@@ -16,7 +16,7 @@ from jinja2 import Environment
 from noetl.playbook.model import Guard, Record, Value
 from noetl.template import Template
 
-_LEXER = Environment(keep_trailing_newline=True).lexer  # noqa: S701 - it only cuts text into tokens
+_LEXER = Environment(keep_trailing_newline=True).lexer
 _OPEN: Final = frozenset("([{")
 _CLOSE: Final = frozenset(")]}")
 COMPARISONS: Final = frozenset({"==", "!=", "<", ">", "<=", ">="})
@@ -60,7 +60,7 @@ def refused(_: Chain) -> None:
     """The renaming of a name that nothing stands for."""
 
 
-# --- tokens ------------------------------------------------------------------------------------------------
+# --- tokens -------------------------------------------------------------------------------------------
 
 
 def tokens(source: str) -> list[Token] | None:
@@ -69,14 +69,17 @@ def tokens(source: str) -> list[Token] | None:
     return found if "".join(token.value for token in found) == source else None
 
 
-def expression(guard: Guard) -> str | None:
-    """The bare expression of a guard; None where it is not one `{{ expression }}`."""
+def expression(guard: Guard) -> str:
+    """The bare expression of a guard, which the checks know to be exactly one."""
     if isinstance(guard, bool):
         return "true" if guard else "false"
     source = guard.source.strip()
     if not Template(source).sole:
-        return None
-    return source[2:-2].strip("-+ \t\r\n")
+        raise TypeError(f"not one expression: {source}")
+    # A sign right behind the braces is white space control, anywhere else a sign.
+    begin = 3 if source[2] in "-+" else 2
+    end = -3 if source[-3] in "-+" else -2
+    return source[begin:end].strip()
 
 
 def conjuncts(text: str) -> list[str]:
@@ -116,6 +119,17 @@ def as_guard(parts: list[str]) -> Template:
     return Template("{{ " + conjunction(parts) + " }}")
 
 
+def operand(text: str) -> str:
+    """The expression as something that any operator can stand beside."""
+    found = words(text)
+    operators = {"not", "and", "or", "if", "is", "in"}
+    simple = all(
+        token.value == "." or (token.kind == "name" and token.value not in operators) for token in found
+    )
+    whole = len(found) < len([token for token in _inside(text) if token.kind != "whitespace"])
+    return text if simple or whole or len(found) == 1 else f"({text})"
+
+
 def _bracketed(text: str) -> str:
     """Brackets around what binds looser than `and`."""
     depth = 0
@@ -141,7 +155,7 @@ def _closing(found: list[Token], start: int) -> int:
     return -1
 
 
-# --- changing names -----------------------------------------------------------------------------------------
+# --- changing names -----------------------------------------------------------------------------------
 
 
 class Rewriter:
@@ -277,14 +291,13 @@ def _is_operand(cut: list[Token], index: int, end: int) -> bool:
     return left and (after.kind == "variable_end" or after.value in (")", "and", "or"))
 
 
-# --- literals -------------------------------------------------------------------------------------------------
+# --- literals -----------------------------------------------------------------------------------------
 
 
 def literal(value: Value) -> str | None:
     """The expression that gives this data; None where a template in it is more than one expression."""
     if isinstance(value, Template):
-        found = expression(value)
-        return None if found is None else f"({found})"
+        return operand(expression(value)) if value.sole else None
     if value is None or isinstance(value, bool):
         return {None: "none", True: "true", False: "false"}[value]
     if isinstance(value, str):
@@ -295,5 +308,7 @@ def literal(value: Value) -> str | None:
         return None if None in items else f"[{', '.join(str(item) for item in items)}]"
     if isinstance(value, dict):
         pairs = [(json.dumps(name), literal(item)) for name, item in value.items()]
-        return None if any(item is None for _, item in pairs) else "{" + ", ".join(f"{n}: {i}" for n, i in pairs) + "}"
+        if any(item is None for _, item in pairs):
+            return None
+        return "{" + ", ".join(f"{name}: {item}" for name, item in pairs) + "}"
     return repr(value)

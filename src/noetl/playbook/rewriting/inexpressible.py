@@ -68,6 +68,10 @@ CONSTRUCTS: Final[dict[str, Construct]] = {
         "tasks that run after a failed call, which stays a failure, have no canonical form",
         "let an arc with `event.name == 'step.failed'` lead to a step that runs them",
     ),
+    "hidden-decision": Construct(
+        "what decides the way here is not visible when the step ends, or a result could hide it",
+        "decide by the result alone (`response.x`), or keep the decision by `set_ctx` and route on `ctx`",
+    ),
     "failure-details": Construct(
         "an arc sees of a failed call only the kind and the message of its error",
         "handle the failure in the task's rules: `outcome.http.status`, `outcome.result`",
@@ -171,10 +175,6 @@ CONSTRUCTS: Final[dict[str, Construct]] = {
         "this sink reads something that a later task does not see",
         "store the result by a task at the end of the pipeline",
     ),
-    "guard-text": Construct(
-        "a guard made of text or statements cannot be put together with other conditions",
-        "write it as one `{{ expression }}`",
-    ),
     # --- tasks of the first language
     "parallel-run": Construct(
         "tasks under one `run` start together, and a canonical pipeline runs one after the other",
@@ -207,8 +207,9 @@ class Report:
 
     def say(self, construct: str, at: Position) -> None:
         message, hint = CONSTRUCTS[construct]
+        line, column = at
         self.found.append(
-            Diagnostic(severity="error", code=CODE, message=message, line=at.line, column=at.column, hint=hint)
+            Diagnostic(severity="error", code=CODE, message=message, line=line, column=column, hint=hint)
         )
 
     def sorted(self) -> tuple[Diagnostic, ...]:

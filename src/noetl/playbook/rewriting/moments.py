@@ -23,6 +23,8 @@ AFTER_SUCCESS: Final = frozenset({"response", "result", "this"})
 AFTER_FAILURE: Final = frozenset({"error"})
 
 _SAFE_FILTERS: Final = frozenset({"int", "float", "length", "count", "lower", "upper", "trim", "string"})
+_SAFE_OPERATORS: Final = frozenset({".", "|", "[", "]", ",", "+", "-", "*"})
+_DEFINED_TESTS: Final = (["is", "defined"], ["is", "not", "defined"], ["is", "undefined"])
 _UNSAFE_WORDS: Final = frozenset({"or", "if", "else", "is", "and"})
 
 
@@ -56,22 +58,30 @@ def sort_by_moment(case: Case, report: Report) -> Moments | None:
     if not sound:
         return None
     done = _at(named, DONE)
+    left = _at(named, EXIT)
     found = Moments(
         enter=_at(named, ENTER),
         success=_settled(done, AFTER_SUCCESS, AFTER_FAILURE, report),
         failure=_settled(_at(named, ERROR) + done, AFTER_FAILURE, AFTER_SUCCESS, report),
-        exit=_at(named, EXIT) if case.call is None else _settled(_at(named, EXIT), AFTER_SUCCESS, AFTER_FAILURE, report),
+        exit=left if case.call is None else _settled(left, AFTER_SUCCESS, AFTER_FAILURE, report),
     )
     alive = {entry.branch.id for entries in found for entry in _reachable(entries)}
     reachable = Moments(*(_reachable(entries) for entries in found))
     for branch in case.branches:
-        if branch.id not in alive:
-            # An arc that is never taken can be written down; what else would never happen cannot.
-            if len(branch.actions) == 1 and isinstance(branch.actions[0], NextAction):
-                reachable.success.append(next(e for e in [*done, *found.exit] if e.branch.id == branch.id))
-            else:
-                report.say("dead-entry", branch.at)
+        if branch.id not in alive and not _kept_as_arc(branch, found, reachable):
+            report.say("dead-entry", branch.at)
     return reachable if report.quiet else None
+
+
+def _kept_as_arc(branch: CaseBranch, asked: Moments, reachable: Moments) -> bool:
+    """An arc that is never taken can still be written down, behind the one that always is."""
+    if len(branch.actions) == 1 and isinstance(branch.actions[0], NextAction):
+        for entries, kept in ((asked.success, reachable.success), (asked.exit, reachable.exit)):
+            for entry in entries:
+                if entry.branch.id == branch.id:
+                    kept.append(entry)
+                    return True
+    return False
 
 
 def _in_order(case: Case) -> list[CaseBranch]:
@@ -87,8 +97,6 @@ def _moments(branch: CaseBranch, *, has_call: bool) -> tuple[frozenset[str] | No
     if branch.when is None:
         return plain, ()
     text = expression(branch.when)
-    if text is None:
-        return None, ()
     parts = () if text == "true" else tuple(conjuncts(text))
     if not branch.every_moment:
         return plain, parts
@@ -114,8 +122,10 @@ def _event_names(found: list[Token]) -> frozenset[str] | None:
         if values[3] == "==" and len(values) == 5 and found[4].kind == "string":
             return frozenset({values[4][1:-1]})
         inner = found[5:-1]
-        if values[3] == "in" and values[4] in ("[", "(") and all(
-            token.kind == "string" or token.value == "," for token in inner
+        if (
+            values[3] == "in"
+            and values[4] in ("[", "(")
+            and all(token.kind == "string" or token.value == "," for token in inner)
         ):
             return frozenset(token.value[1:-1] for token in inner if token.kind == "string")
     if values[1:] == ["==", "event", ".", "name"] and found[0].kind == "string":
@@ -123,13 +133,11 @@ def _event_names(found: list[Token]) -> frozenset[str] | None:
     return None
 
 
-def _at(
-    named: list[tuple[CaseBranch, frozenset[str], tuple[str, ...]]], moment: str
-) -> list[Entry]:
+def _at(named: list[tuple[CaseBranch, frozenset[str], tuple[str, ...]]], moment: str) -> list[Entry]:
     return [Entry(branch, parts) for branch, moments, parts in named if moment in moments]
 
 
-# --- what is there after a call, and what is not -------------------------------------------------------------
+# --- what is there after a call, and what is not ------------------------------------------------------
 
 
 def _settled(
@@ -138,7 +146,6 @@ def _settled(
     """The entries that can still hold, without the parts that are then known to be true."""
     found: list[Entry] = []
     for entry in entries:
-        kept: list[str] = []
         verdicts = [_verdict(part, present, absent) for part in entry.parts]
         if "false" in verdicts:
             continue
@@ -152,8 +159,8 @@ def _settled(
 def _verdict(part: str, present: frozenset[str], absent: frozenset[str]) -> str:
     found = words(part)
     values = [token.value for token in found]
-    if values[0] in present | absent and values[1:] in (["is", "defined"], ["is", "not", "defined"], ["is", "undefined"]):
-        return "true" if (values[0] in present) == (values[1:] == ["is", "defined"]) else "false"
+    if values[0] in present | absent and values[1:] in _DEFINED_TESTS:
+        return "true" if (values[0] in present) == (values[1:] == _DEFINED_TESTS[0]) else "false"
     if not reads(part) & absent:
         return "ask"
     return "false" if _is_false_without(found) else "unsure"
@@ -161,23 +168,21 @@ def _verdict(part: str, present: frozenset[str], absent: frozenset[str]) -> str:
 
 def _is_false_without(found: list[Token]) -> bool:
     """Is this false when a name in it is undefined? So are bare values and all comparisons of one."""
-    for index, token in enumerate(found):
-        before = found[index - 1].value if index else ""
-        after = found[index + 1].value if index + 1 < len(found) else ""
-        if token.kind == "name":
-            if token.value in _UNSAFE_WORDS and before != ".":
-                return False
-            if token.value == "not" and after != "in":
-                return False
-            if before == "|" and token.value not in _SAFE_FILTERS:
-                return False
-        elif token.value in ("(", ")", "{", "}", "~"):
-            return False
-        elif token.value == "[" and any(inner.kind == "name" for inner in _until_bracket(found, index)):
-            return False
-        elif token.kind == "operator" and token.value not in {*COMPARISONS, ".", "|", "[", "]", ",", "+", "-", "*"}:
-            return False
-    return True
+    return all(_keeps_undefined(found, index) for index in range(len(found)))
+
+
+def _keeps_undefined(found: list[Token], index: int) -> bool:
+    """Does this token leave an undefined value undefined, or compare it?"""
+    token = found[index]
+    before = found[index - 1].value if index else ""
+    after = found[index + 1].value if index + 1 < len(found) else ""
+    if token.kind == "name":
+        if before == "|":
+            return token.value in _SAFE_FILTERS
+        return before == "." or (token.value not in _UNSAFE_WORDS and (token.value != "not" or after == "in"))
+    if token.value == "[":
+        return not any(inner.kind == "name" for inner in _until_bracket(found, index))
+    return token.kind != "operator" or token.value in COMPARISONS | _SAFE_OPERATORS
 
 
 def _until_bracket(found: list[Token], index: int) -> list[Token]:

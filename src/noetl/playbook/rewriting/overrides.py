@@ -12,7 +12,7 @@ import msgspec
 
 from noetl.playbook.model import CallAction, Task, Value
 from noetl.playbook.rewriting.bodies import Labels
-from noetl.playbook.rewriting.expressions import expression, literal
+from noetl.playbook.rewriting.expressions import expression, literal, operand
 from noetl.playbook.rewriting.inexpressible import Report
 from noetl.template import Template
 
@@ -90,7 +90,9 @@ def _set(data: Value, path: Path, value: Value) -> Value:
 def _with_default(name: str, value: Value) -> Template | None:
     """What was kept under the name, or the value as it was written."""
     if isinstance(value, Template):
-        text = expression(value) if value.sole else None
-        return None if text is None else Template("{{ iter." + name + f" if iter.{name} is defined else ({text})" + " }}")
+        if not value.sole:
+            return None
+        written = operand(expression(value))
+        return Template("{{ iter." + f"{name} if iter.{name} is defined else {written}" + " }}")
     text = literal(value)
     return None if text is None else Template("{{ iter." + name + f" | default({text})" + " }}")

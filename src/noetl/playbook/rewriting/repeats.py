@@ -94,12 +94,8 @@ def _parts(guard: Guard | None, attempts: Count, report: Report, retry: Retry) -
 def _expression(guard: Guard | None, attempts: Count, report: Report, owner: Retry | Poll) -> str:
     if guard is None:
         return "false"
-    text = expression(guard)
-    if text is None:
-        report.say("guard-text", owner.at)
-        return "false"
     rewriter = Rewriter(in_repeats(attempts))
-    changed = rewriter.expression(text)
+    changed = rewriter.expression(expression(guard))
     if rewriter.failed:
         report.say("retry-predicate", owner.at)
     return changed

@@ -12,11 +12,11 @@ from typing import TypeVar
 import msgspec
 
 from noetl.playbook.model import Block, Node, Parallel, Playbook, Router, Step, Task, WorkbookEntry
+from noetl.playbook.rewriting.bodies import args_given
 from noetl.playbook.rewriting.expressions import Rename, Rewriter, to
 from noetl.playbook.rewriting.inexpressible import Report
 from noetl.playbook.rewriting.reads import names_read
 from noetl.playbook.rewriting.routes import given_args
-
 
 Named = TypeVar("Named", Step, Router, WorkbookEntry)
 
@@ -43,7 +43,7 @@ def _without_join(step: Step, playbook: Playbook, report: Report) -> Step:
     sources = {other.name for other in playbook.steps if _leads(other, step.name)}
     if sources != {name}:
         report.say("join-sources", step.join.at)
-    if not name.isidentifier():
+    if not name.isidentifier() or name in args_given(playbook):
         report.say("step-name", loop.at)
     changed: Step = Rewriter({"join_results": to(name)}).value(step)
     return msgspec.structs.replace(changed, join=None)
@@ -59,6 +59,7 @@ class _Naming:
         self._report = report
         self._steps = {step.name: step for step in playbook.steps}
         self._given = given_args(playbook.steps)
+        self._args = args_given(playbook)
         self._binders: dict[str, list[str]] = {}
         for step in playbook.steps:
             if step.binds is not None:
@@ -84,6 +85,9 @@ class _Naming:
         own = set(entry.args).union(*called, _labels(entry.body))
         names = {name: steps for name, steps in self._binders.items() if name not in own}
         return self._rewritten(entry, names)
+
+    def _can_read(self, step: str) -> bool:
+        return step.isidentifier() and step not in self._args
 
     def _before(self, step: Step) -> frozenset[str]:
         """The steps that may have run before it."""
@@ -115,7 +119,7 @@ class _Naming:
             steps = names[name]
             if steps == [name] or not steps:
                 continue
-            if len(steps) > 1 or name in args or name in self._steps or not steps[0].isidentifier():
+            if len(steps) > 1 or name in args or name in self._steps or not self._can_read(steps[0]):
                 self._report.say("result-name", part.at)
             renames[name] = to(steps[0])
         changed: Named = Rewriter(renames).value(part)

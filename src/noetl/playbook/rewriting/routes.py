@@ -30,14 +30,11 @@ class Way(NamedTuple):
     at: Position = NOWHERE
 
 
-def structural_ways(router: Router, report: Report) -> list[Way]:
+def structural_ways(router: Router) -> list[Way]:
     """The arcs of v1 and v2, which are asked when the step is done."""
     ways: list[Way] = []
     for arc in router.arcs:
         text = "true" if arc.when is None else expression(arc.when)
-        if text is None:
-            report.say("guard-text", arc.at)
-            continue
         parts = () if text == "true" else tuple(conjuncts(text))
         ways.append(Way(parts, arc.targets, at=arc.at))
     return ways
@@ -94,7 +91,7 @@ def _arc(way: Way, target: Target, when: Template | None) -> Arc:
     return Arc(targets=(target,), when=when, takes_failure=when is not None, at=way.at)
 
 
-# --- args ---------------------------------------------------------------------------------------------------
+# --- args ---------------------------------------------------------------------------------------------
 
 
 def move_args(playbook: Playbook, report: Report) -> Playbook:
@@ -102,9 +99,8 @@ def move_args(playbook: Playbook, report: Report) -> Playbook:
     bound = {step.name: step.args for step in playbook.steps if step.args}
     given = given_args(playbook.steps)
     for step in playbook.steps:
-        if step.args and (step.name == playbook.entry or step.name not in given):
-            report.say("step-args", step.at)
-        elif step.args and not _can_move(step, playbook, given):
+        reached = step.name != playbook.entry and step.name in given
+        if step.args and not (reached and _can_move(step, playbook, given)):
             report.say("step-args", step.at)
     steps = tuple(_with_arcs(step, bound) for step in playbook.steps)
     after = given_args(steps)
@@ -125,7 +121,12 @@ def given_args(steps: Iterable[Step]) -> dict[str, frozenset[str]]:
 
 
 def _can_move(step: Step, playbook: Playbook, given: dict[str, frozenset[str]]) -> bool:
-    """Do its args read nothing that has another value, or none, where an arc is taken?"""
+    """Do its args read nothing that has another value, or none, where an arc is taken?
+
+    Where tokens are joined, args of one arc would overwrite what another one brings.
+    """
+    if step.join is not None:
+        return False
     names = {"args", "event", *PIPELINE_NAMES} | given.get(step.name, frozenset())
     for source in playbook.steps:
         if any(target.step == step.name for arc in source.router.arcs for target in arc.targets):

@@ -70,7 +70,7 @@ def in_rules(kept: Collection[str] = ()) -> Names:
         "this": _this_of_outcome,
         "error": _error_of_outcome,
         "event": refused,
-        "ctx": _iteration_values(kept),
+        "ctx": iteration_values(kept),
     }
 
 
@@ -108,10 +108,12 @@ def in_tasks(label: str, kept: Collection[str] = ()) -> Names:
         return Replacement(label, 1) if chain.attributes[:1] == ("data",) else None
 
     names: dict[str, Rename] = dict.fromkeys(RESULT_NAMES, result)
-    return names | {"this": this, "error": refused, "event": refused, "ctx": _iteration_values(kept)}
+    return names | {"this": this, "error": refused, "event": refused, "ctx": iteration_values(kept)}
 
 
-def at_boundary(step: str, hidden: Collection[str], *, own_result: bool = True, is_list: bool = False) -> Names:
+def at_boundary(
+    step: str, hidden: Collection[str], *, own_result: bool = True, is_list: bool = False
+) -> Names:
     """Arcs, which see the call by the step's name.
 
     `hidden` are names that only the pipeline has; `own_result` says that the step's result is the
@@ -121,10 +123,8 @@ def at_boundary(step: str, hidden: Collection[str], *, own_result: bool = True, 
     def result(chain: Chain) -> Replacement | None:
         if chain.defined is not None and own_result and not is_list:
             return Replacement("event.name == 'step.done'", test=True) if chain.defined else None
-        wanted = chain.attributes[:1]
-        if is_list or not own_result or (chain.name == "response" and wanted in (("status_code",), ("headers",))):
-            return None
-        return Replacement(step)
+        envelope = chain.name == "response" and chain.attributes[:1] in (("status_code",), ("headers",))
+        return None if is_list or not own_result or envelope else Replacement(step)
 
     def this(chain: Chain) -> Replacement | None:
         found = chain.attributes[:1] == ("data",) and own_result and not is_list
@@ -139,7 +139,7 @@ def at_boundary(step: str, hidden: Collection[str], *, own_result: bool = True, 
     return names | {"this": this, "error": error, "ctx": _without(hidden)}
 
 
-def _iteration_values(kept: Collection[str]) -> Rename:
+def iteration_values(kept: Collection[str]) -> Rename:
     """`ctx.x` is `iter.x` for what the step keeps for itself."""
 
     def rename(chain: Chain) -> Replacement | None:

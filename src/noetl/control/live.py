@@ -1,0 +1,107 @@
+"""One execution in memory: its plan, its state, and the changes that wait to be decided.
+
+Changes are decided one batch at a time. Whatever arrives while a batch is being written waits and goes
+into the next one, so a busy execution needs fewer commits, not longer queues.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from noetl.engine.bodies import Bodies, BodiesNeeded
+from noetl.engine.plan import Plan
+from noetl.engine.state import Data, State
+from noetl.engine.turn import Turn
+from noetl.store.protocol import CatalogEntry
+
+Act = Callable[[Turn], Any]
+
+
+class Asked(NamedTuple):
+    act: Act
+    answer: asyncio.Future[Any]
+
+
+class Live:
+    """`commit` writes a turn to the store; it is the control plane's."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        state: State,
+        entry: CatalogEntry,
+        *,
+        now: Callable[[], str],
+        commit: Callable[[Live, Turn, int], Awaitable[None]],
+        load_body: Callable[[Live, Data], Awaitable[Any]],
+        keychain: Mapping[str, Any],
+        parent_execution_id: str | None = None,
+    ) -> None:
+        self.plan = plan
+        self.state = state
+        self.entry = entry
+        self.keychain = keychain
+        self.parent_execution_id = parent_execution_id
+        self.bodies = Bodies()
+        self.over = asyncio.Event()
+        self.epochs: dict[str, int] = {}
+        """The lease of each step run: a report with another number is refused."""
+        self._now = now
+        self._commit = commit
+        self._load_body = load_body
+        self._asked: deque[Asked] = deque()
+        self._drainer: asyncio.Task[None] | None = None
+
+    async def change(self, act: Act) -> Any:  # noqa: ANN401 - whatever the act gives
+        """Decides and writes one change; what `act` gives is the answer once it is committed."""
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._asked.append(Asked(act, answer))
+        if self._drainer is None:
+            self._drainer = asyncio.create_task(self._drain())
+        return await answer
+
+    async def _drain(self) -> None:
+        try:
+            while self._asked:
+                batch = list(self._asked)
+                self._asked.clear()
+                await self._decide(batch)
+        finally:
+            self._drainer = None
+
+    async def _decide(self, batch: list[Asked]) -> None:
+        try:
+            turn, answers = await self._turn(batch)
+            version = self.state.seq - len(turn.facts)
+            if turn.facts:
+                await self._commit(self, turn, version)
+        except BaseException as error:
+            # Nobody may wait for ever: whoever asked hears of whatever went wrong, and it goes on from there.
+            for asked in batch:
+                if not asked.answer.done():
+                    asked.answer.set_exception(error)
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            return
+        if self.state.is_over:
+            self.over.set()
+        for asked, answer in zip(batch, answers, strict=True):
+            if not asked.answer.done():
+                asked.answer.set_result(answer)
+
+    async def _turn(self, batch: list[Asked]) -> tuple[Turn, list[Any]]:
+        """The batch decided in one turn; again from the start when a stored body had to be loaded first."""
+        while True:
+            before = msgspec.msgpack.encode(self.state)
+            turn = Turn(self.plan, self.state, self._now(), self.bodies, keychain=self.keychain)
+            try:
+                return turn, [asked.act(turn) for asked in batch]
+            except BodiesNeeded as needed:
+                self.state = msgspec.msgpack.decode(before, type=State)
+                for ref in needed.refs:
+                    self.bodies.keep(ref["ref"], await self._load_body(self, ref))

@@ -1,0 +1,138 @@
+"""The whole engine in one process: store, control plane and worker, for `noetl run`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from noetl.control.plane import ControlPlane
+from noetl.engine.state import Data, State
+from noetl.engine.turn import error_data
+from noetl.engine.workload import materialise
+from noetl.errors import NoetlError
+from noetl.ids import Clock, SystemClock, timestamp
+from noetl.playbook.load import Loaded
+from noetl.playbook.model import Playbook
+from noetl.records.event import Event
+from noetl.records.protocols import ToolKind
+from noetl.records.result_ref import ref_from_data
+from noetl.results.bodies import FileBodies
+from noetl.secrets.keychain import Resolver
+from noetl.store.protocol import Store
+from noetl.tools.registry import builtin_kinds, runnable
+from noetl.worker.worker import Worker
+
+
+class Embedded:
+    """An engine over one store; use it as an asynchronous context manager."""
+
+    def __init__(
+        self,
+        store: Store,
+        folder: Path,
+        *,
+        clock: Clock | None = None,
+        on_event: Callable[[Event], None] | None = None,
+        on_log: Callable[[str, str, str, str], None] | None = None,
+        tool: Callable[[str], ToolKind] = runnable,
+        resolver: Resolver | None = None,
+    ) -> None:
+        self.clock = clock or SystemClock()
+        self.store = store
+        self._resolver = resolver
+        self._crashed: asyncio.Future[None] | None = None
+        kinds = builtin_kinds()
+        bodies = FileBodies(folder)
+        self.control = ControlPlane(
+            store, kinds, clock=self.clock, on_event=on_event, load_stored=_loader(bodies)
+        )
+        self._worker = Worker(
+            self.control,
+            kinds,
+            tool,
+            results=bodies,
+            folder=folder,
+            on_log=on_log,
+            on_crash=self._crash,
+            prepare=self.prepare,
+        )
+        self._running: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Embedded:
+        self._crashed = asyncio.get_running_loop().create_future()
+        self._running = asyncio.create_task(self._worker.run())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+        if self._crashed is not None and not self._crashed.done():
+            self._crashed.cancel()
+
+    def _crash(self, execution_id: str, error: BaseException) -> None:
+        if self._crashed is not None and not self._crashed.done():
+            self._crashed.set_exception(error)
+
+    async def prepare(self, playbook: Playbook, payload: Data) -> tuple[dict[str, Any], Data | None]:
+        """The resolved keychain of a playbook, or the problem that keeps it from being started."""
+        if not playbook.keychain:
+            return {}, None
+        if self._resolver is None:
+            return {}, error_data("keychain.unresolved", "nothing here can resolve the playbook's keychain")
+        try:
+            workload = materialise(playbook.workload, payload, "")
+            return await self._resolver.resolve(playbook.keychain, workload), None
+        except NoetlError as error:
+            return {}, error_data(error.code, error.message)
+
+    async def start(self, loaded: Loaded, payload: Data) -> str:
+        """Registers a checked playbook and starts an execution of it."""
+        playbook = loaded.playbook
+        assert playbook is not None
+        now = timestamp(self.clock.now())
+        entry = await self.store.register(
+            playbook.path, playbook.name, playbook.dialect, loaded.text.encode(), now
+        )
+        keychain, problem = await self.prepare(playbook, payload)
+        return await self.control.start(entry, payload, keychain=keychain, problem=problem)
+
+    async def resume(self, execution_id: str) -> None:
+        """Goes on with an execution that another process began."""
+        live = await self.control.open(execution_id)
+        if not live.state.is_over:
+            keychain, problem = await self.prepare(live.plan.playbook, live.state.payload)
+            if problem is not None:
+                raise NoetlError(str(problem["message"]))
+            await self.control.resume(execution_id, keychain)
+
+    async def finished(self, execution_id: str) -> State:
+        """The state of an execution once it is over; raises what broke the engine itself."""
+        assert self._crashed is not None
+        waiting = asyncio.ensure_future(self.control.finished(execution_id))
+        either: set[asyncio.Future[Any]] = {waiting, self._crashed}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not waiting.done():
+            waiting.cancel()
+            self._crashed.result()
+        return await waiting
+
+
+def _loader(bodies: FileBodies) -> Callable[[Data], Any]:
+    async def load_stored(ref: Data) -> Any:  # noqa: ANN401 - plain data
+        found = ref_from_data(ref)
+        assert found is not None
+        body = await bodies.get(found)
+        try:
+            return msgspec.json.decode(body)
+        except msgspec.DecodeError:
+            return body.decode("utf-8", "replace")
+
+    return load_stored

@@ -1,0 +1,1 @@
+"""Bodies of large results: stored outside the log, checked when they are loaded."""

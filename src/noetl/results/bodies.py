@@ -1,0 +1,91 @@
+"""Result bodies in the execution's folder on disk, for what is too large for the database.
+
+A body is written to a temporary file and renamed when it is whole, so a name always has its whole body.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+from noetl.errors import NoetlError
+from noetl.records.result_ref import ResultRef
+
+PIECE: Final = 1024 * 1024
+
+
+class ResultGoneError(NoetlError):
+    code = "result.gone"
+
+
+class ResultDamagedError(NoetlError):
+    code = "result.damaged"
+
+
+class FileBodies:
+    """Implements `ResultBodies` over a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    async def put(
+        self, execution_id: str, body: bytes | AsyncIterator[bytes], *, media_type: str, store: object
+    ) -> ResultRef:
+        place = self._folder / execution_id / "results"
+        place.mkdir(parents=True, exist_ok=True)
+        digest = hashlib.sha256()
+        size = 0
+        temporary = place / f".{os.getpid()}-{id(body)}.part"
+        try:
+            with temporary.open("wb") as file:
+                async for piece in _pieces(body):
+                    digest.update(piece)
+                    size += len(piece)
+                    file.write(piece)
+                file.flush()
+                os.fsync(file.fileno())
+            checksum = digest.hexdigest()
+            temporary.replace(place / checksum)
+        finally:
+            temporary.unlink(missing_ok=True)
+        return ResultRef(
+            ref=f"noetl://{execution_id}/file/{checksum}",
+            store="file",
+            key=f"{execution_id}/results/{checksum}",
+            checksum=checksum,
+            size=size,
+            schema_hint={"media_type": media_type},
+        )
+
+    def path(self, ref: ResultRef) -> Path:
+        """Where the body of a reference lies; ResultGoneError where it does not."""
+        path = (self._folder / ref.key).resolve()
+        if not path.is_relative_to(self._folder.resolve()) or not path.is_file():
+            raise ResultGoneError(f"the stored result {ref.ref} is gone")
+        return path
+
+    async def get(self, ref: ResultRef) -> bytes:
+        body = self.path(ref).read_bytes()
+        if hashlib.sha256(body).hexdigest() != ref.checksum:
+            raise ResultDamagedError(f"the stored result {ref.ref} does not have its checksum")
+        return body
+
+    async def stream(self, ref: ResultRef) -> AsyncIterator[bytes]:
+        digest = hashlib.sha256()
+        with self.path(ref).open("rb") as file:
+            while piece := file.read(PIECE):
+                digest.update(piece)
+                yield piece
+        if digest.hexdigest() != ref.checksum:
+            raise ResultDamagedError(f"the stored result {ref.ref} does not have its checksum")
+
+
+async def _pieces(body: bytes | AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    if isinstance(body, bytes):
+        yield body
+        return
+    async for piece in body:
+        yield piece

@@ -1,0 +1,84 @@
+"""Takes secret values out of whatever leaves a worker: outcomes, logs, errors.
+
+A secret is searched for as it is and as it appears encoded: base64, URL-encoded, escaped in JSON, and
+each longer line of it alone. What code makes of a secret in other ways cannot be recognised.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from typing import Any, Final
+from urllib.parse import quote, quote_plus
+
+from noetl.errors import NoetlError
+
+MASK: Final = "***"
+SHORTEST: Final = 6
+"""Shorter texts appear everywhere by chance."""
+SHORTEST_LINE: Final = 8
+
+
+class SecretTooShortError(NoetlError):
+    code = "secret.too_short"
+
+
+class Redactor:
+    """The secrets of one execution."""
+
+    def __init__(self) -> None:
+        self._forms: set[str] = set()
+        self._pattern: re.Pattern[str] | None = None
+
+    def register(self, value: object, name: str = "a secret") -> None:
+        """Keeps a value and everything in it out of what is written."""
+        if isinstance(value, dict):
+            for key, item in value.items():
+                self.register(item, f"{name}.{key}")
+        elif isinstance(value, list):
+            for item in value:
+                self.register(item, name)
+        elif isinstance(value, str):
+            self._register_text(value, name)
+
+    def _register_text(self, text: str, name: str) -> None:
+        if len(text) < SHORTEST:
+            raise SecretTooShortError(
+                f"{name} is shorter than {SHORTEST} characters, so it could not be kept out of logs and events"
+            )
+        forms = {text, *(line for line in text.splitlines() if len(line) >= SHORTEST_LINE)}
+        encoded = text.encode()
+        # Of base64 only the characters that do not depend on what stands before and after.
+        for shift, first in enumerate((0, 2, 3)):
+            form = base64.b64encode(b"\0" * shift + encoded).decode()
+            inner = form[first : (shift + len(encoded)) * 8 // 6]
+            forms |= {inner, inner.replace("+", "-").replace("/", "_")}
+        forms |= {quote(text, safe=""), quote_plus(text), quote(text), json.dumps(text)[1:-1]}
+        forms.add(json.dumps(text, ensure_ascii=False)[1:-1])
+        self._forms |= {form for form in forms if len(form) >= SHORTEST}
+        self._pattern = None
+
+    @property
+    def knows_secrets(self) -> bool:
+        return bool(self._forms)
+
+    def text(self, text: str) -> str:
+        if not self._forms:
+            return text
+        if self._pattern is None:
+            longest_first = sorted(self._forms, key=len, reverse=True)
+            self._pattern = re.compile("|".join(map(re.escape, longest_first)))
+        return self._pattern.sub(MASK, text)
+
+    def data(self, value: Any) -> Any:  # noqa: ANN401 - plain data
+        """The value without secrets; keys are searched too."""
+        if not self._forms:
+            return value
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, dict):
+            return {self.text(key): self.data(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self.data(item) for item in value]
+        return value

@@ -1,0 +1,272 @@
+"""The one thread that writes a SQLite database, and its continuous group commit.
+
+Whatever is queued when the last commit returns goes into the next transaction together; there is no timer.
+First the whole batch is written at once. If anything in it fails, the transaction is rolled back and the
+batch is written again piece by piece, each in a savepoint, so that only what is wrong itself fails. Nobody
+is told of success before the commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, Final, TypeAlias, TypeVar
+
+from noetl.store.idempotency import KeyReusedError, says_the_same
+from noetl.store.protocol import AppendConflict, ExecutionRow, StoreError
+from noetl.store.queries import queries
+from noetl.store.sqlite_changes import ChangeSet, PreparedChange
+from noetl.store.sqlite_connection import driver_errors, store_error
+
+Result = TypeVar("Result")
+Job: TypeAlias = Callable[[sqlite3.Connection], Any]
+
+KNOWN_HEADS: Final = 10_000
+"""Of how many executions the writer remembers how far their log goes."""
+
+_QUERIES: Final = queries("sqlite")
+
+
+class _Request:
+    """Something to be written (or, `outside` a transaction, looked at), and who waits for it."""
+
+    def __init__(self, work: PreparedChange | Job, *, outside: bool = False) -> None:
+        self.work = work
+        self.outside = outside
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Any] = self.loop.create_future()
+        self.result: Any = None
+        self.error: Exception | None = None
+
+
+class _Head:
+    """How far a log goes, and the projection as it was last written; None where the writer cannot know."""
+
+    __slots__ = ("row", "seq")
+
+    def __init__(self, seq: int, row: ExecutionRow | None) -> None:
+        self.seq = seq
+        self.row = row
+
+
+class Writer:
+    """Owns the writing connection: no other thread may use it until `stop` has returned."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path | None) -> None:
+        self._connection = connection
+        self._path = path
+        self._queue: SimpleQueue[_Request | None] = SimpleQueue()
+        self._closing = threading.Lock()
+        self._closed = False
+        self._heads: dict[str, _Head] = {}
+        self._pending = ChangeSet()
+        # A daemon: a program that forgets to close its store must still be able to end. All that was
+        # acknowledged is on the disk.
+        self._thread = threading.Thread(target=self._serve, name="noetl-sqlite-writer", daemon=True)
+        self._thread.start()
+
+    async def append(self, prepared: PreparedChange) -> None:
+        await self._put(_Request(prepared))
+
+    async def run(self, job: Callable[[sqlite3.Connection], Result]) -> Result:
+        """Runs a job inside the next transaction; it may run twice, if something beside it fails."""
+        result: Result = await self._put(_Request(job))
+        return result
+
+    async def look(self, job: Callable[[sqlite3.Connection], Result]) -> Result:
+        """Runs a job between two transactions."""
+        result: Result = await self._put(_Request(job, outside=True))
+        return result
+
+    def stop(self) -> None:
+        """Returns when all that was asked for has been written."""
+        with self._closing:
+            if not self._closed:
+                self._closed = True
+                self._queue.put(None)
+        self._thread.join()
+
+    async def _put(self, request: _Request) -> Any:  # noqa: ANN401 - what the job gives
+        with self._closing:
+            if self._closed:
+                raise StoreError("The store is closed. Open it again to go on.")
+            self._queue.put(request)
+        return await request.future
+
+    def _serve(self) -> None:
+        stopping = False
+        while not stopping:
+            batch: list[_Request] = []
+            waiting = self._queue.get()
+            with contextlib.suppress(Empty):
+                while waiting is not None:
+                    batch.append(waiting)
+                    waiting = self._queue.get_nowait()
+                stopping = True
+            self._handle(batch)
+            _answer(batch)
+
+    def _handle(self, batch: list[_Request]) -> None:
+        for request in batch:
+            if request.outside:
+                self._guarded(request)
+        written = [request for request in batch if not request.outside]
+        if not written:
+            return
+        if len(self._heads) > KNOWN_HEADS:
+            self._heads.clear()
+        try:
+            with driver_errors(self._path):
+                self._write(written)
+        except StoreError as error:
+            self._roll_back()
+            for request in written:
+                request.error = StoreError(error.message)
+
+    def _write(self, batch: list[_Request]) -> None:
+        self._connection.execute("BEGIN IMMEDIATE")
+        if not self._write_together(batch):
+            self._roll_back()
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._write_one_by_one(batch)
+        self._connection.execute("COMMIT")
+
+    def _write_together(self, batch: list[_Request]) -> bool:
+        """Whether all went well; changes that are refused by their version alone count as well."""
+        try:
+            for request in batch:
+                if isinstance(request.work, PreparedChange):
+                    request.error = self._admit(request.work)
+                else:
+                    self._flush()
+                    request.result = request.work(self._connection)
+            self._flush()
+        except Exception:  # noqa: BLE001 - whatever it was, writing one by one finds whose it is and tells them
+            return False
+        return True
+
+    def _write_one_by_one(self, batch: list[_Request]) -> None:
+        for request in batch:
+            request.result, request.error = None, None
+            self._connection.execute("SAVEPOINT request")
+            self._guarded(request)
+            if request.error is not None:
+                if not self._connection.in_transaction:
+                    # The database gave up the whole transaction, and with it those before.
+                    raise StoreError(str(request.error))
+                self._heads.clear()
+                self._pending = ChangeSet()
+                self._connection.execute("ROLLBACK TO request")
+            self._connection.execute("RELEASE request")
+
+    def _guarded(self, request: _Request) -> None:
+        """Does what a request asks; what goes wrong becomes its error."""
+        work = request.work
+        try:
+            if not isinstance(work, PreparedChange):
+                request.result = work(self._connection)
+            else:
+                request.error = self._admit(work, ask_for_keys=True)
+                self._flush()
+        except sqlite3.Error as error:
+            request.error = store_error(error, self._path)
+        except UnicodeEncodeError as error:
+            request.error = StoreError(f"A name cannot be stored: it holds half a character ({error}).")
+        except Exception as error:  # noqa: BLE001 - a bug in one job reaches its caller; the thread goes on
+            request.error = error
+
+    def _admit(
+        self, prepared: PreparedChange, *, ask_for_keys: bool = False
+    ) -> AppendConflict | KeyReusedError | None:
+        """Takes a change into the set that is written next, or says why not; a repetition needs no writing.
+
+        At the right version a known key is rare: the first attempt leaves it to the table to refuse it.
+        """
+        change = prepared.change
+        head = self._head(change.execution_id)
+        in_time = change.version == head.seq
+        if not in_time:
+            self._flush()  # what it repeats may be waiting to be written
+        if not in_time or ask_for_keys:
+            try:
+                if self._is_repetition(prepared, in_part=not in_time):
+                    return None
+            except KeyReusedError as refused:
+                return refused
+        if not in_time:
+            return AppendConflict(
+                f"The log of execution {change.execution_id} is at {head.seq}; the change was decided at "
+                f"{change.version}."
+            )
+        self._pending.add(prepared, same_projection=head.row is not None and head.row == change.execution)
+        head.seq, head.row = prepared.last_seq, change.execution
+        return None
+
+    def _head(self, execution_id: str) -> _Head:
+        """Remembered, because no other process may append; forgotten whenever something is rolled back."""
+        head = self._heads.get(execution_id)
+        if head is None:
+            found = self._connection.execute(_QUERIES["head"], (execution_id,)).fetchone()
+            head = self._heads[execution_id] = _Head(found[0] if found else 0, None)
+        return head
+
+    def _is_repetition(self, prepared: PreparedChange, *, in_part: bool = False) -> bool:
+        """Whether everything in the change that has a key is in the log, and says the same.
+
+        A change of which only a part is there is refused, unless its version refuses it anyway (`in_part`).
+        """
+        known, execution_id = 0, prepared.change.execution_id
+        first = prepared.change.version + 1
+        for _, key, seq in prepared.keys:
+            found = self._connection.execute(_QUERIES["event_with_key"], (execution_id, key)).fetchone()
+            if found is None:
+                continue
+            if not says_the_same(found[0], prepared.change.events[seq - first]):
+                raise KeyReusedError(
+                    f"The key `{key}` of execution {execution_id} stands for another event.", key
+                )
+            known += 1
+        if known and known < len(prepared.keys) and not in_part:
+            raise KeyReusedError(
+                f"Execution {execution_id} has a part of this change already; append the rest alone.",
+                str(prepared.keys[0][1]),
+            )
+        return known > 0 and known == len(prepared.keys)
+
+    def _flush(self) -> None:
+        pending, self._pending = self._pending, ChangeSet()
+        pending.write(self._connection)
+
+    def _roll_back(self) -> None:
+        self._heads.clear()
+        self._pending = ChangeSet()
+        # A database that gave up the transaction by itself, or is beyond repair, has nothing to roll back.
+        with contextlib.suppress(sqlite3.Error):
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+
+
+def _answer(batch: list[_Request]) -> None:
+    """Wakes each event loop once for all its requests."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[_Request]] = {}
+    for request in batch:
+        by_loop.setdefault(request.loop, []).append(request)
+    for loop, requests in by_loop.items():
+        # A loop that has been closed has nobody left who waits.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(_resolve, requests)
+
+
+def _resolve(requests: list[_Request]) -> None:
+    for request in requests:
+        if request.future.done():  # whoever asked was cancelled meanwhile
+            continue
+        if request.error is not None:
+            request.future.set_exception(request.error)
+        else:
+            request.future.set_result(request.result)

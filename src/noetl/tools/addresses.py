@@ -1,0 +1,96 @@
+"""Which network addresses a task may connect to, judged on the address itself.
+
+A name says nothing about where a connection ends, and neither does an odd spelling of a number; so the
+policy is asked about what a name resolved to, and a connection goes only to an address that was judged.
+Metadata services and link-local addresses are refused unless the operator opens them; loopback and
+private networks are open unless the operator closes them. Nothing here opens a connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Final, TypeAlias
+
+import msgspec
+
+from noetl.errors import NoetlError
+
+Address: TypeAlias = IPv4Address | IPv6Address
+Network: TypeAlias = IPv4Network | IPv6Network
+
+REFUSED_BY_DEFAULT: Final = (
+    "0.0.0.0/8",  # "this host": reaches loopback by another name
+    "::/128",
+    "169.254.0.0/16",  # link-local, and the metadata services of most clouds
+    "fe80::/10",
+    "fd00:ec2::/32",  # metadata and identity services, by IPv6
+    "fd20:ce::/32",
+    "100.100.100.200/32",
+    "168.63.129.16/32",
+    "192.0.0.192/32",
+    "224.0.0.0/4",  # multicast, reserved and broadcast: never a web server
+    "ff00::/8",
+    "240.0.0.0/4",
+)
+NAT64: Final = IPv6Network("64:ff9b::/96")
+IPV4_COMPATIBLE: Final = IPv6Network("::/96")
+
+
+class AddressRefusedError(NoetlError):
+    """An address that the policy does not let a task connect to."""
+
+    code = "http.address_refused"
+
+
+class AddressPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """Networks in CIDR notation; of all that hold an address the narrowest decides, and `deny` on a tie.
+
+    So `allow: 0.0.0.0/0` does not open a metadata service by accident, and `allow: 169.254.169.254/32`
+    opens exactly that one.
+    """
+
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+
+    def permits(self, address: str) -> bool:
+        """Whether a connection to the address is allowed; false for a text that is no address."""
+        try:
+            parsed = ip_address(address.partition("%")[0])
+        except ValueError:
+            return False
+        return all(self._permits(each) for each in _meanings(parsed))
+
+    def _permits(self, address: Address) -> bool:
+        verdicts = [
+            (network.prefixlen, rank, permitted)
+            for rank, permitted, networks in (
+                (0, False, REFUSED_BY_DEFAULT),
+                (1, True, self.allow),
+                (2, False, self.deny),
+            )
+            for network in _networks(networks)
+            if network.version == address.version and address in network
+        ]
+        return max(verdicts)[2] if verdicts else True
+
+
+@cache
+def _networks(written: tuple[str, ...]) -> tuple[Network, ...]:
+    return tuple(ip_network(each, strict=False) for each in written)
+
+
+def _meanings(address: Address) -> Iterator[Address]:
+    """The address, and those IPv4 addresses it may lead to by way of a translation."""
+    yield address
+    if not isinstance(address, IPv6Address):
+        return
+    if address.ipv4_mapped is not None:
+        yield address.ipv4_mapped
+    if address.sixtofour is not None:
+        yield address.sixtofour
+    if address.teredo is not None:
+        yield from address.teredo
+    if address in NAT64 or (address in IPV4_COMPATIBLE and int(address) > 1):
+        yield IPv4Address(int(address) & 0xFFFFFFFF)

@@ -1,0 +1,70 @@
+"""What `shell` and `script` have in common around a program: credentials, isolation, the outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from noetl.records.outcome import Outcome
+from noetl.records.protocols import ToolCall, ToolContext
+from noetl.tools.commands import CommandError, Ended, OutputLimitError, Program, run_program, text_of
+from noetl.tools.outcomes import failed, ok
+
+
+async def credential_fields(auth: object, context: ToolContext) -> Mapping[str, Any]:
+    if not auth:
+        return {}
+    if isinstance(auth, Mapping):
+        return auth
+    return await context.credential(str(auth))
+
+
+def require_process_isolation(spec: Mapping[str, Any]) -> None:
+    """Anything stricter must not be passed over in silence."""
+    wanted = spec.get("isolation", "process")
+    if wanted != "process":
+        raise CommandError(f"the isolation `{wanted}` is not available for this tool; `process` is")
+
+
+async def outcome_of(call: ToolCall, context: ToolContext, started: float, program: Program) -> Outcome:
+    """Runs it; the result is its standard output, whatever its exit code."""
+    try:
+        ended = await run_program(program, lambda text: context.log("stderr", text))
+    except OutputLimitError:
+        limit = program.limits.result_bytes
+        return failed(
+            call,
+            started,
+            "shell.output",
+            f"the program wrote more than {limit} bytes to its standard output and was ended",
+            details={"limit": limit},
+            shell={"exit_code": None},
+        )
+    return _judged(call, started, ended)
+
+
+def _judged(call: ToolCall, started: float, ended: Ended) -> Outcome:
+    result = text_of(ended.stdout)
+    details = {"stderr": ended.stderr_tail} if ended.stderr_tail else {}
+    if ended.code == 0:
+        return ok(call, started, result, shell={"exit_code": 0})
+    if ended.code < 0:
+        return failed(
+            call,
+            started,
+            "shell.killed",
+            f"the program was killed by signal {-ended.code}",
+            retryable=True,
+            details=details,
+            result=result,
+            shell={"exit_code": None},
+        )
+    return failed(
+        call,
+        started,
+        "shell.exit",
+        f"the program ended with exit code {ended.code}",
+        details=details,
+        result=result,
+        shell={"exit_code": ended.code},
+    )

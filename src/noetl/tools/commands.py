@@ -1,0 +1,299 @@
+"""Runs a program as a child process that leaves nothing behind: `shell` and `script` are made of this.
+
+A child has a session of its own, a clean environment and a private folder for temporary files. It is ended
+with all of its group when it is done, when the task is cancelled, and when the process that started it
+dies. Texts that may hold secrets reach it through unnamed files, never through its command line. What an
+exit code means is for the caller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import contextlib
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from noetl.tools.processes.limits import Limits
+
+PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+SHELL: Final = "/bin/sh"
+GRACE_SECONDS: Final = 3.0
+"""Between being asked to end and being ended."""
+LEFT_OPEN_SECONDS: Final = 0.5
+"""How long output is awaited from a process that left the group with the pipe in its hands."""
+PIECE: Final = 1 << 16
+LONGEST_LINE: Final = 1 << 13
+
+# Reads from a pipe whose other end only the starting process holds: the read ends when that process does, and
+# then the group is killed. Left behind as an orphan of the group, so that the program never sees this child.
+LIFELINE: Final = (
+    '( ( read -r _ <"/dev/fd/$1"; kill -9 -- "-$$" ) <"/dev/null" >/dev/null 2>&1 & ); shift; exec "$@"'
+)
+
+
+class CommandError(Exception):
+    """A program that cannot be started."""
+
+
+class OutputLimitError(Exception):
+    """It wrote more than it may; it has been ended."""
+
+
+class Program(msgspec.Struct, frozen=True, kw_only=True):
+    """What is started: a command line, in which `{text}` stands for the name of the file with `text`."""
+
+    argv: Sequence[str]
+    cwd: Path
+    env: Mapping[str, str]
+    text: bytes | None = None
+    stdin: bytes | None = None
+    credential: bytes | None = None
+    """Readable by the program under the name that the variable NOETL_AUTH holds."""
+    limits: Limits
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """How a program ended: with a code, or by a signal."""
+
+    code: int
+    """Below 0: the number of the signal that killed it."""
+    stdout: bytes
+    stderr_tail: str
+
+
+def environment(values: object) -> dict[str, str]:
+    """The variables of a field `env`: null is left out, anything but text is written as JSON."""
+    if values is None:
+        return {}
+    if not isinstance(values, Mapping):
+        raise CommandError("`env` is not a mapping")
+    found: dict[str, str] = {}
+    for name, value in values.items():
+        if value is None:
+            continue
+        text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        if not name or "=" in str(name) or "\0" in f"{name}{text}":
+            raise CommandError("`env` holds a name or a value that no variable can have")
+        found[str(name)] = text
+    return found
+
+
+def folder_of(written: object, folder: Path) -> Path:
+    """The folder to run in."""
+    cwd = folder if written is None else folder / str(written)
+    if not cwd.is_dir():
+        raise CommandError("the folder that `cwd` names does not exist")
+    return cwd
+
+
+async def run_program(program: Program, log: Callable[[str], None]) -> Ended:
+    """Starts it, waits for it and ends its group; `log` gets its standard error line by line."""
+    with contextlib.ExitStack() as files:
+        temporary = files.enter_context(
+            tempfile.TemporaryDirectory(prefix="noetl-", ignore_cleanup_errors=True)
+        )
+        env = {"PATH": PATH, "LANG": "C.UTF-8", "HOME": str(program.cwd), "TMPDIR": temporary}
+        passed = []
+        argv = list(program.argv)
+        if program.text is not None:
+            passed.append(files.enter_context(unnamed_file(program.text)))
+            argv = [each.replace("{text}", f"/dev/fd/{passed[0]}") for each in argv]
+        if program.credential is not None:
+            passed.append(files.enter_context(unnamed_file(program.credential)))
+            env["NOETL_AUTH"] = f"/dev/fd/{passed[-1]}"
+        process = await _start(program, argv, env | dict(program.env), passed)
+        try:
+            return await _attend(process, program, log)
+        finally:
+            await _end(process)
+
+
+async def _start(
+    program: Program, argv: list[str], env: dict[str, str], passed: list[int]
+) -> tuple[asyncio.subprocess.Process, int]:
+    """The process, and the end of its lifeline that keeps it alive."""
+    theirs, ours = os.pipe()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            SHELL,
+            "-c",
+            _ulimits(program.limits) + LIFELINE,
+            SHELL,
+            str(theirs),
+            *argv,
+            stdin=asyncio.subprocess.PIPE if program.stdin else asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            cwd=program.cwd,
+            env=env,
+            pass_fds=(*passed, theirs),
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        os.close(ours)
+        raise CommandError(f"the program cannot be started ({type(error).__name__})") from None
+    except asyncio.CancelledError:
+        os.close(ours)
+        raise
+    finally:
+        os.close(theirs)
+    return process, ours
+
+
+def _ulimits(limits: Limits) -> str:
+    wanted = {
+        "-c": 0,
+        "-v": None if limits.memory is None else max(limits.memory // 1024, 1),
+        "-t": None if limits.cpu_seconds is None else max(int(limits.cpu_seconds), 1),
+        "-n": limits.open_files,
+        "-f": None if limits.file_bytes is None else max(limits.file_bytes // 512, 1),
+    }
+    return "".join(f"ulimit {flag} {value}; " for flag, value in wanted.items() if value is not None)
+
+
+async def _attend(
+    started: tuple[asyncio.subprocess.Process, int], program: Program, log: Callable[[str], None]
+) -> Ended:
+    process, _ = started
+    errors = ErrorLines(log, program.limits.output_bytes)
+    feeding = asyncio.create_task(_feed(process, program.stdin))
+    reading = asyncio.create_task(_collect(process, program.limits.result_bytes))
+    logging = asyncio.create_task(_follow(process, errors))
+    waiting = asyncio.create_task(process.wait())
+    tasks = (feeding, reading, logging, waiting)
+    try:
+        # Output over the limit ends the wait early; so does nothing else.
+        await asyncio.wait({reading, waiting}, return_when=asyncio.FIRST_EXCEPTION)
+        if reading.done() and (excess := reading.exception()) is not None:
+            raise excess
+        code = await waiting
+        _signal_group(process, signal.SIGKILL)
+        await asyncio.wait({reading, logging}, timeout=LEFT_OPEN_SECONDS)
+        stdout = reading.result() if reading.done() else b""
+        errors.close()
+        return Ended(code=code, stdout=stdout, stderr_tail=errors.tail)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _feed(process: asyncio.subprocess.Process, text: bytes | None) -> None:
+    if process.stdin is not None and text is not None:
+        # A program need not read what it is given.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            process.stdin.write(text)
+            await process.stdin.drain()
+        process.stdin.close()
+
+
+async def _collect(process: asyncio.subprocess.Process, limit: int) -> bytes:
+    assert process.stdout is not None
+    collected = bytearray()
+    while piece := await process.stdout.read(PIECE):
+        collected += piece
+        if len(collected) > limit:
+            raise OutputLimitError
+    return bytes(collected)
+
+
+async def _follow(process: asyncio.subprocess.Process, errors: ErrorLines) -> None:
+    assert process.stderr is not None
+    while piece := await process.stderr.read(PIECE):
+        errors.add(piece)
+
+
+async def _end(started: tuple[asyncio.subprocess.Process, int]) -> None:
+    """Ends what is left of the group: by request where the program still runs, then by force."""
+    process, lifeline = started
+    try:
+        if process.returncode is None:
+            _signal_group(process, signal.SIGTERM)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), GRACE_SECONDS)
+    finally:
+        _signal_group(process, signal.SIGKILL)
+        os.close(lifeline)
+        if process.returncode is None:
+            await process.wait()
+        # A process outside the group may hold the pipes open; asyncio would keep them with it.
+        process._transport.close()  # type: ignore[attr-defined]
+
+
+def _signal_group(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)
+
+
+class ErrorLines:
+    """Standard error as lines for the log, up to a limit, and its end for the message of an error."""
+
+    def __init__(self, log: Callable[[str], None], limit: int) -> None:
+        self._log = log
+        self._left = limit
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._open = ""
+        self.tail = ""
+
+    def add(self, piece: bytes) -> None:
+        text = self._decoder.decode(piece)
+        self.tail = (self.tail + text)[-2000:]
+        if self._left <= 0:
+            return
+        self._left -= len(piece)
+        *lines, self._open = (self._open + text).split("\n")
+        if len(self._open) > LONGEST_LINE:
+            lines.append(self._open)
+            self._open = ""
+        if lines:
+            self._log("\n".join(lines) + "\n")
+        if self._left <= 0:
+            self._log("(the rest of the standard error is left out)\n")
+            self._open = ""
+
+    def close(self) -> None:
+        if self._open:
+            self._log(self._open + "\n")
+            self._open = ""
+
+
+@contextlib.contextmanager
+def unnamed_file(content: bytes) -> Iterator[int]:
+    """The descriptor of a file that has no name, and lies in memory where the system can do that."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("noetl")
+    else:
+        descriptor, name = tempfile.mkstemp()
+        os.unlink(name)
+    try:
+        with open(descriptor, "wb", closefd=False) as file:
+            file.write(content)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def find_program(name: str) -> str:
+    """The file of a program on the path that children have."""
+    found = shutil.which(name, path=PATH)
+    if found is None:
+        raise CommandError(f"there is no program `{name}`")
+    return found
+
+
+def text_of(output: bytes) -> str:
+    """Output as a result: text, without the line breaks at its end, as the shell's own `$(…)` gives it."""
+    return output.decode("utf-8", "replace").rstrip("\n")
+
+
+def credential_text(fields: Mapping[str, Any]) -> bytes | None:
+    return msgspec.json.encode(dict(fields)) if fields else None

@@ -1,0 +1,283 @@
+"""One HTTP exchange from first request to outcome: redirects followed, errors named, time kept.
+
+This is the part of the `http` kind that needs the client library; `http.py` imports it when the first task
+runs. A message names scheme, host, port and path of an address and nothing else, because queries, headers
+and user parts hold secrets; the client library's own texts are not passed on for the same reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from noetl.errors import NoetlError
+from noetl.records.outcome import Outcome
+from noetl.records.protocols import ToolCall, ToolContext
+from noetl.tools.addresses import AddressRefusedError
+from noetl.tools.durations import seconds
+from noetl.tools.http_request import Request, RequestError, address, name_of, request_for
+from noetl.tools.http_response import (
+    BodyError,
+    BodyTooLargeError,
+    HeadersTooLargeError,
+    group_of,
+    read_result,
+)
+from noetl.tools.http_session import HttpPolicy, TlsError, http_policy, http_session, tls_context
+from noetl.tools.outcomes import failed, ok
+
+REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+MAX_REDIRECTS: Final = 10
+RETRYABLE: Final = frozenset({408, 425, 429})
+NEVER_RETRYABLE: Final = frozenset({501, 505})
+NO_RESPONSE: Final[dict[str, Any]] = {"status": None, "headers": None, "request_id": None}
+BODY_OF_A_REDIRECT: Final = 1 << 16
+
+
+class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
+    connect: float | None = None
+    read: float | None = None
+    total: float | None = None
+
+
+class CallFailedError(Exception):
+    """The call failed and is over; becomes its outcome."""
+
+    def __init__(self, kind: str, message: str, *, retryable: bool = False, **more: object) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+        self.retryable = retryable
+        self.group: dict[str, Any] = NO_RESPONSE
+        self.result: object = None
+        self.details: dict[str, Any] = more
+
+
+async def exchange(call: ToolCall, context: ToolContext) -> Outcome:
+    started = time.monotonic()
+    try:
+        policy = await http_policy(context)
+        timeouts = _timeouts(call.spec)
+        request = await request_for(call, context)
+        group, result = await _send(request, call, context, policy, timeouts)
+    except CallFailedError as failure:
+        return failed(
+            call,
+            started,
+            failure.kind,
+            failure.message,
+            retryable=failure.retryable,
+            details=failure.details,
+            result=failure.result,
+            http=failure.group,
+        )
+    except (RequestError, TlsError) as mistake:
+        return failed(call, started, "config.invalid", str(mistake), http=NO_RESPONSE)
+    except NoetlError as error:  # a credential that cannot be had, a result that cannot be stored
+        return failed(call, started, error.code, error.message, http=NO_RESPONSE)
+    return _judged(call, started, request, group, result)
+
+
+def _judged(
+    call: ToolCall, started: float, request: Request, group: dict[str, Any], result: object
+) -> Outcome:
+    status: int = group["status"]
+    if status < 400 or status in _ok_statuses(call.spec.get("ok_status")):
+        return ok(call, started, result, http=group)
+    details: dict[str, Any] = {"status": status}
+    if (wait := seconds(group["headers"].get("retry-after"))) is not None:
+        details["retry_after"] = wait
+    return failed(
+        call,
+        started,
+        "http.status",
+        f"{request.method} {name_of(request.url)} answered with status {status}",
+        retryable=status in RETRYABLE or (status >= 500 and status not in NEVER_RETRYABLE),
+        details=details,
+        result=result,
+        http=group,
+    )
+
+
+async def _send(
+    request: Request, call: ToolCall, context: ToolContext, policy: HttpPolicy, timeouts: Timeouts
+) -> tuple[dict[str, Any], object]:
+    session = await http_session(context, policy)
+    tls = await tls_context(context, call.config.get("tls") or {})
+    limit = _redirect_limit(call.config.get("redirects", True))
+    try:
+        async with asyncio.timeout(timeouts.total):
+            for followed in range(limit + 1):
+                response = await _request(session, request, tls, timeouts)
+                async with response:
+                    target = _target(response, request) if limit else None
+                    if target is None:
+                        return await _received(response, request, call, context, policy)
+                    if followed == limit:
+                        failure = CallFailedError(
+                            "http.redirects", f"{name_of(request.url)} was redirected too often"
+                        )
+                        failure.group = group_of(response, policy)
+                        raise failure
+                    await _discard(response)
+                    request = request.redirected(response.status, target)
+    except (aiohttp.ClientError, TimeoutError, AddressRefusedError, HeadersTooLargeError) as error:
+        raise _named(error, request.url) from error
+    raise AssertionError("the last turn of the loop returns or raises")
+
+
+async def _request(
+    session: aiohttp.ClientSession, request: Request, tls: ssl.SSLContext | bool, timeouts: Timeouts
+) -> aiohttp.ClientResponse:
+    try:
+        return await session.request(
+            request.method,
+            request.url,
+            headers=request.headers,
+            data=request.payload(),
+            allow_redirects=False,
+            ssl=tls,
+            timeout=aiohttp.ClientTimeout(
+                total=None, connect=timeouts.connect, sock_read=timeouts.read, ceil_threshold=3600
+            ),
+        )
+    except ValueError as error:  # something that only the client finds, such as a host name that is none
+        if isinstance(error, aiohttp.ClientError):
+            raise
+        raise RequestError(f"the request cannot be sent ({type(error).__name__})") from None
+
+
+async def _received(
+    response: aiohttp.ClientResponse,
+    request: Request,
+    call: ToolCall,
+    context: ToolContext,
+    policy: HttpPolicy,
+) -> tuple[dict[str, Any], object]:
+    group = group_of(response, policy)
+    try:
+        return group, await read_result(response, call, context, policy)
+    except BodyTooLargeError:
+        limit = policy.max_body_bytes
+        failure = CallFailedError(
+            "http.too_large", f"the body of {name_of(request.url)} has more than {limit} bytes", limit=limit
+        )
+    except BodyError as mistake:
+        if response.status >= 400:  # a proxy's error page: the status says more than the body
+            return group, mistake.text
+        failure = CallFailedError("http.protocol", f"{name_of(request.url)}: {mistake}")
+        failure.result = mistake.text
+    except (aiohttp.ClientError, TimeoutError) as error:
+        failure = _named(error, request.url)
+    failure.group = group
+    raise failure
+
+
+def _target(response: aiohttp.ClientResponse, request: Request) -> URL | None:
+    """Where the response redirects to; None where it is none that can be followed."""
+    location = response.headers.get("Location")
+    if response.status not in REDIRECTS or location is None:
+        return None
+    try:
+        target = address(str(request.url.join(URL(location))))
+    except (ValueError, RequestError):
+        raise CallFailedError(
+            "http.address_refused", f"{name_of(request.url)} redirects to what is no address of a web server"
+        ) from None
+    # Another party does not choose which credentials are sent.
+    return target.with_user(None).with_fragment(None)
+
+
+async def _discard(response: aiohttp.ClientResponse) -> None:
+    """Reads the body of a redirect so that the connection can be used again, unless it is unduly long."""
+    size = 0
+    async for piece in response.content.iter_chunked(BODY_OF_A_REDIRECT):
+        size += len(piece)
+        if size > BODY_OF_A_REDIRECT:
+            response.close()
+            return
+
+
+def _named(error: Exception, url: URL) -> CallFailedError:
+    """The failure that an exception of the client means."""
+    where = name_of(url)
+    match error:
+        case AddressRefusedError():
+            return CallFailedError("http.address_refused", f"{where}: {error.message}")
+        case aiohttp.InvalidURL():  # a number that is not written like an address
+            return CallFailedError(
+                "http.address_refused", f"{where}: the host is not written as a name or an address"
+            )
+        case TimeoutError():
+            return CallFailedError("timeout", f"{where} did not answer in time", retryable=True)
+        case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
+            return CallFailedError("http.tls", f"{where}: {_tls_reason(error)}")
+        case aiohttp.ClientConnectorDNSError():
+            return CallFailedError(
+                "http.connect", f"{where}: the host name cannot be resolved", retryable=True
+            )
+        case aiohttp.ClientConnectorError():
+            why = error.os_error.strerror or "no connection"
+            return CallFailedError("http.connect", f"{where}: {why}", retryable=True)
+        case aiohttp.ClientPayloadError():
+            return CallFailedError(
+                "http.protocol", f"{where}: the body is incomplete or damaged", retryable=True
+            )
+        case aiohttp.ServerDisconnectedError() | aiohttp.ClientOSError():
+            return CallFailedError("http.connect", f"{where}: the connection broke", retryable=True)
+        case HeadersTooLargeError():
+            return CallFailedError("http.protocol", f"{where}: the headers of the response are too large")
+    return CallFailedError("http.protocol", f"{where}: the response is not HTTP that can be read")
+
+
+def _tls_reason(error: aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError) -> str:
+    cause = (
+        error.certificate_error
+        if isinstance(error, aiohttp.ClientConnectorCertificateError)
+        else error.os_error
+    )
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return f"the server's certificate is not accepted: {cause.verify_message}"
+    return "no secure connection could be made"
+
+
+def _timeouts(spec: Mapping[str, Any]) -> Timeouts:
+    """From `spec.timeout`, where that is a mapping; a number is the whole call's, which the worker keeps."""
+    written = spec.get("timeout")
+    if not isinstance(written, Mapping):
+        return Timeouts()
+    found = {name: seconds(written[name]) for name in ("connect", "read", "total") if written.get(name)}
+    if wrong := [name for name, value in found.items() if value is None]:
+        raise CallFailedError("config.invalid", f"`timeout.{wrong[0]}` is not a duration")
+    return Timeouts(**found)
+
+
+def _redirect_limit(written: object) -> int:
+    if isinstance(written, bool) or written is None:
+        return MAX_REDIRECTS if written else 0
+    if isinstance(written, int) and written >= 0:
+        return written
+    raise CallFailedError("config.invalid", "`redirects` is neither true, false nor a number")
+
+
+def _ok_statuses(written: object) -> frozenset[int]:
+    """The statuses of `spec.ok_status`: numbers, or texts such as `404` and `4xx`, alone or in a list."""
+    if written is None:
+        return frozenset()
+    found: set[int] = set()
+    for each in written if isinstance(written, list | tuple) else [written]:
+        text = str(each).strip().lower()
+        if text.isdecimal():
+            found.add(int(text))
+        elif len(text) == 3 and text[0].isdecimal() and text[1:] == "xx":
+            found.update(range(int(text[0]) * 100, int(text[0]) * 100 + 100))
+        else:
+            raise CallFailedError("config.invalid", "`ok_status` is neither a status code nor a list of them")
+    return frozenset(found)

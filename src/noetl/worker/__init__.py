@@ -1,0 +1,1 @@
+"""The worker: takes work from the control plane, runs its pipelines, calls tools, reports."""

@@ -1,0 +1,249 @@
+"""One lease: a step run, from where its frames stand to its end or to the end of the lease."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from noetl.control.plane import Work
+from noetl.engine.bodies import is_ref
+from noetl.engine.frames import iteration_path
+from noetl.engine.scope import Iteration, StepResults, Surroundings, render_each
+from noetl.engine.state import Data, Frame, LoopRun, StepResult
+from noetl.errors import NoetlError
+from noetl.ids import timestamp
+from noetl.playbook.model import Loop, Playbook, Step, Task
+from noetl.records.protocols import ToolCall, ToolKind
+from noetl.records.report import LeaseReport, ReportedEvent
+from noetl.secrets.redaction import Redactor
+from noetl.template import Scope, Template
+from noetl.worker.calls import Refused, Shortened
+from noetl.worker.context import TaskContext
+from noetl.worker.narration import Narrator
+from noetl.worker.pipeline import Pipeline, PipelineEnd, Stopped
+
+if TYPE_CHECKING:
+    from noetl.worker.worker import Worker
+
+
+class StepLease:
+    def __init__(self, worker: Worker, work: Work) -> None:
+        self.worker = worker
+        self.live = work.live
+        self.run_id = work.run_id
+        self.epoch = work.epoch
+        state = self.live.state
+        run = state.runs[self.run_id]
+        self.execution_id: str = state.execution_id
+        self.playbook: Playbook = self.live.plan.playbook
+        self.step: Step = self.live.plan.steps[run.step]
+        self.redactor: Redactor = worker.redactor(self.live)
+        self.started = run.started_at is not None
+        self.args: Data = run.args
+        # The state goes on while this lease runs; what the step may read is fixed here.
+        self.frame = _copy(run.frame, Frame)
+        self.loop_run = None if run.loop is None else _copy_loop(run.loop)
+        self.around = self._surroundings(state, run)
+        self.max_task_runs = self.number(self.step.max_task_runs)
+
+    def _surroundings(self, state: Any, run: Any) -> Surroundings:  # noqa: ANN401 - the engine's state
+        read = self.live.plan.names_read(self.step)
+        steps: dict[str, StepResult] = {
+            key: found for key, found in state.steps.items() if key.partition("@")[0] in read
+        }
+        bound: dict[str, str] = {}
+        for step in self.playbook.steps:
+            if step.binds in read and step.name in state.steps:
+                known = bound.get(str(step.binds))
+                if known is None or state.steps[step.name].seq > state.steps[known].seq:
+                    bound[str(step.binds)] = step.name
+                    steps[step.name] = state.steps[step.name]
+        frozen = {key: msgspec.structs.replace(found) for key, found in steps.items()}
+        return Surroundings(
+            execution_id=self.execution_id,
+            workload=state.workload,
+            ctx=dict(state.ctx),
+            vars=dict(state.vars),
+            args=run.args,
+            keychain=self.live.keychain,
+            results=StepResults(frozen, run.scope, self.live.bodies, bound),
+            bodies=self.live.bodies,
+        )
+
+    # --- the way of a lease -----------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        try:
+            if self.step.loop is not None and self.loop_run is not None:
+                await self._loop(self.step.loop, self.loop_run)
+            else:
+                await self._single()
+        except Stopped:
+            return
+
+    async def _single(self) -> None:
+        narrator = Narrator(self.run_id)
+        pipeline = Pipeline(self, self.step.body, self.frame, self.around, narrator)
+        if not self.started:
+            pipeline.pending.append(narrator.step("step.started", self.timestamp(), "in_progress", args=self.args))
+        end = await pipeline.run()
+        if end.error is None:
+            pipeline.pending.append(narrator.step("step.done", self.timestamp(), result=end.result))
+        else:
+            pipeline.pending.append(narrator.step("step.failed", self.timestamp(), "error", error=end.error))
+        await pipeline.commit()
+
+    async def _loop(self, loop: Loop, running: LoopRun) -> None:
+        items = running.items
+        if is_ref(items):
+            await self.load_body(items)
+            items = self.live.bodies.get(items)
+        width = self.number(loop.max_in_flight) if running.parallel else 1
+        waiting = [*running.open, *range(running.cursor, running.total)]
+        await self.run_together(waiting, width, lambda index: self._iteration(loop, running, items, index))
+
+    async def _iteration(self, loop: Loop, running: LoopRun, items: list[Any], index: int) -> Data | None:
+        narrator = Narrator(self.run_id, iteration_path(self.run_id, index), index)
+        frame = running.open.pop(index, None)
+        events: list[ReportedEvent] = []
+        if frame is None:
+            frame = Frame(begun=True)
+            events.append(narrator.iterating("loop.iteration.started", self.timestamp(), "in_progress"))
+        around = self.around
+        if running.parallel:
+            around = around.with_ctx({**around.ctx, **frame.writes})
+        pipeline = Pipeline(
+            self,
+            self.step.body,
+            frame,
+            around,
+            narrator,
+            iteration=Iteration(loop.iterator, items[index], index, None, {}),
+            loops=(loop,),
+            parallel=running.parallel,
+        )
+        pipeline.pending = events
+        end = await pipeline.run()
+        pipeline.pending.append(self._iteration_end(narrator, end))
+        await pipeline.commit()
+        return end.error if loop.on_error == "fail" else None
+
+    def _iteration_end(self, narrator: Narrator, end: PipelineEnd) -> ReportedEvent:
+        at = self.timestamp()
+        if end.error is None:
+            return narrator.iterating("loop.iteration.done", at, "success", result=end.result)
+        return narrator.iterating("loop.iteration.failed", at, "error", error=end.error)
+
+    async def run_together(
+        self, indexes: Iterable[int], width: int, run: Callable[[int], Awaitable[Data | None]]
+    ) -> Data | None:
+        """Runs iterations, `width` at a time, in index order; the first error ends them all."""
+        waiting = iter(indexes)
+        failures: list[Data] = []
+
+        async def lane() -> None:
+            for index in waiting:
+                error = await run(index)
+                if error is not None:
+                    failures.append(error)
+                if failures:
+                    return
+
+        lanes = [asyncio.create_task(lane()) for _ in range(width)] if width > 1 else []
+        if not lanes:
+            await lane()
+            return failures[0] if failures else None
+        try:
+            await _first_trouble(lanes, failures)
+        finally:
+            for task in lanes:
+                task.cancel()
+            await asyncio.gather(*lanes, return_exceptions=True)
+        return failures[0] if failures else None
+
+    # --- what pipelines need ----------------------------------------------------------------------------
+
+    async def report(self, events: list[ReportedEvent]) -> None:
+        """Waits until the events are in the log; Stopped if the lease is over."""
+        report = LeaseReport(
+            command_id=self.run_id, execution_id=self.execution_id, epoch=self.epoch, events=tuple(events)
+        )
+        verdict = await self.worker.control.report(report, self.run_id)
+        if verdict.verdict == "refused" or verdict.stop:
+            raise Stopped
+
+    def now(self) -> float:
+        return self.worker.control.clock.now()
+
+    def timestamp(self) -> str:
+        return timestamp(self.now())
+
+    def chance(self) -> float:
+        return self.worker.chance()
+
+    def number(self, written: int | Template) -> int:
+        """A count that may be a template over what is known when the lease begins."""
+        if not isinstance(written, Template):
+            return written
+        found = written.evaluate(self.around.boundary(None))
+        if isinstance(found, bool) or not isinstance(found, int) or found < 1:
+            raise NoetlError(f"`{written.source}` must give a whole number of at least 1, but it gave `{found}`")
+        return found
+
+    async def load_body(self, ref: Data) -> None:
+        self.live.bodies.keep(ref["ref"], await self.worker.control.load_body(self.live, ref))
+
+    async def keep_body(self, short: Shortened) -> None:
+        await self.worker.keep_body(self.execution_id, short)
+
+    def kind(self, name: str) -> ToolKind:
+        try:
+            return self.worker.kind(name)
+        except NoetlError as error:
+            raise Refused("tool.not_runnable", error.message) from error
+
+    @property
+    def kind_names(self) -> Collection[str]:
+        return self.worker.kind_names
+
+    def default_spec(self, kind: str) -> dict[str, Any]:
+        return self.worker.default_spec(kind)
+
+    def tool_context(self, task: Task, call: ToolCall) -> TaskContext:
+        return TaskContext(self, task, call)
+
+    def workbook_task(self, task: Task, args: Data, scope: Scope) -> tuple[Task, Data]:
+        """The task a workbook call names, with the args its caller and its own defaults give."""
+        name = task.config.get("name")
+        entry = next(entry for entry in self.playbook.workbook if entry.name == name)
+        if entry.loop is not None or len(entry.body) != 1 or not isinstance(entry.body[0], Task):
+            raise Refused("workbook.pipeline", f"workbook task `{name}` has more than one task")
+        inner = entry.body[0]
+        given = {**render_each(entry.args, scope), **args}
+        if inner.kind == "workbook":
+            return self.workbook_task(inner, given, scope)
+        parts = {field: getattr(inner, field) for field in inner.__struct_fields__}
+        return Task(**parts | {"label": task.label}), given
+
+
+async def _first_trouble(lanes: list[asyncio.Task[None]], failures: list[Data]) -> None:
+    """Waits until all lanes are through, or one has a failure or an exception."""
+    left = set(lanes)
+    while left:
+        done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+        if failures:
+            return
+
+
+def _copy(part: Any, kind: type) -> Any:  # noqa: ANN401 - a part of a state
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(part), type=kind)
+
+
+def _copy_loop(loop: LoopRun) -> LoopRun:
+    """A loop run of one's own; its elements are shared, they never change."""
+    return msgspec.structs.replace(loop, open={index: _copy(frame, Frame) for index, frame in loop.open.items()})

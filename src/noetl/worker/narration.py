@@ -1,0 +1,79 @@
+"""The events a worker reports, built in one place so that ids and parents agree."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from noetl.engine.state import Data
+from noetl.records.event import EVENT_TYPES, EventStatus
+from noetl.records.report import ReportedEvent
+
+_STATUS: Final[dict[str, EventStatus]] = {"ok": "success", "error": "error", "skipped": "skipped"}
+
+
+class Narrator:
+    """Tells what happens in one pipeline of one step run."""
+
+    def __init__(self, run_id: str, iteration_id: str | None = None, iteration: int | None = None) -> None:
+        self.run_id = run_id
+        self.iteration_id = iteration_id
+        self.iteration = iteration
+
+    def step(self, event_type: str, at: str, status: EventStatus = "success", **payload: Any) -> ReportedEvent:  # noqa: ANN401
+        return ReportedEvent(
+            idem_key=f"{self.run_id}/{event_type}",
+            event_type=event_type,
+            timestamp=at,
+            entity_type=EVENT_TYPES[event_type].entity,
+            entity_id=self.run_id,
+            status=status,
+            payload=payload,
+        )
+
+    def iterating(self, event_type: str, at: str, status: EventStatus, **payload: Any) -> ReportedEvent:  # noqa: ANN401
+        """About the iteration itself, or a loop inside the pipeline."""
+        return ReportedEvent(
+            idem_key=f"{self.iteration_id}/{event_type}",
+            event_type=event_type,
+            timestamp=at,
+            entity_type="loop",
+            entity_id=self.iteration_id or self.run_id,
+            status=status,
+            parent_id=self.run_id,
+            iteration_id=self.iteration_id,
+            iteration=self.iteration,
+            payload=payload,
+        )
+
+    def task(
+        self,
+        event_type: str,
+        at: str,
+        *,
+        label: str,
+        task_run_id: str,
+        attempt: int,
+        action_id: str,
+        status: EventStatus = "in_progress",
+        payload: Data | None = None,
+    ) -> ReportedEvent:
+        return ReportedEvent(
+            idem_key=f"{task_run_id}/{attempt}/{event_type}",
+            event_type=event_type,
+            timestamp=at,
+            entity_type=EVENT_TYPES[event_type].entity,
+            entity_id=task_run_id,
+            status=status,
+            parent_id=self.iteration_id or self.run_id,
+            task_run_id=task_run_id,
+            task_label=label,
+            iteration_id=self.iteration_id,
+            iteration=self.iteration,
+            attempt=attempt,
+            action_id=action_id,
+            payload=payload or {},
+        )
+
+
+def outcome_status(status: str) -> EventStatus:
+    return _STATUS[status]

@@ -1,0 +1,314 @@
+"""Drives one pipeline: asks the interpreter what comes next, runs it, reports, moves the frame.
+
+A task is finished when its `task.done` is committed; only then does the next one begin. The event that
+ends the pipeline is left to whoever started it, so that it is committed together with the last task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from noetl.engine.frames import apply_task_done, finished_result, iteration_path, leave_block
+from noetl.engine.pipeline import Ended, Then, action_id, after, before, runaway, upcoming
+from noetl.engine.scope import Iteration, Surroundings, iter_names, pipeline_scope
+from noetl.engine.state import BlockFrame, Data, Frame
+from noetl.playbook.layering import effective_spec
+from noetl.playbook.model import Block, Loop, Node, Task
+from noetl.records.outcome import outcome_to_data
+from noetl.records.report import ReportedEvent
+from noetl.template import Scope
+from noetl.worker.calls import Refused, refusal, render_args, render_call, run_tool, shorten, with_bodies
+from noetl.worker.narration import Narrator, outcome_status
+
+if TYPE_CHECKING:
+    from noetl.worker.lease import StepLease
+
+
+class PipelineEnd(NamedTuple):
+    """How a pipeline ended: with a result, or with an error."""
+
+    result: Any = None
+    error: Data | None = None
+
+
+class Stopped(Exception):  # noqa: N818 - not an error: the control plane wants no more of this work
+    """The lease is over."""
+
+
+class Pipeline:
+    """One run of a body, in one frame."""
+
+    def __init__(
+        self,
+        lease: StepLease,
+        body: tuple[Node, ...],
+        frame: Frame,
+        around: Surroundings,
+        narrator: Narrator,
+        *,
+        iteration: Iteration | None = None,
+        loops: tuple[Loop, ...] = (),
+        outer_results: Data | None = None,
+        call_args: Data | None = None,
+        parallel: bool = False,
+    ) -> None:
+        self.lease = lease
+        self.body = body
+        self.frame = frame
+        self.around = around
+        self.narrator = narrator
+        self.iteration = iteration
+        self.loops = loops
+        self.outer_results = outer_results or {}
+        self.call_args = call_args or {}
+        """What the caller of a workbook task gave it."""
+        self.parallel = parallel
+        self.pending: list[ReportedEvent] = []
+
+    async def run(self) -> PipelineEnd:
+        while True:
+            node = upcoming(self.body, self.frame)
+            if isinstance(node, Ended):
+                return PipelineEnd(finished_result(self.frame))
+            error = runaway(self.frame, self.lease.max_task_runs)
+            if error is not None:
+                return PipelineEnd(error=self._located(error, None))
+            end = await (self._block(node) if isinstance(node, Block) else self._task(node))
+            if end is not None:
+                return end
+            if not isinstance(upcoming(self.body, self.frame), Ended):
+                await self.commit()
+
+    async def commit(self) -> None:
+        """Reports what is pending and waits until it is in the log."""
+        if self.pending:
+            events, self.pending = self.pending, []
+            await self.lease.report(events)
+
+    def _located(self, error: Data, label: str | None) -> Data:
+        details = {"details": error["details"]} if error.get("details") else {}
+        return {
+            "kind": error["kind"],
+            "message": error["message"],
+            "step": self.lease.step.name,
+            "task": label,
+            "retryable": bool(error.get("retryable")),
+            **details,
+        }
+
+    # --- a task -----------------------------------------------------------------------------------------
+
+    async def _task(self, task: Task) -> PipelineEnd | None:
+        frame, lease = self.frame, self.lease
+        if frame.wake_at is not None:
+            await asyncio.sleep(max(0.0, frame.wake_at - lease.now()))
+        call_id = action_id(lease.run_id, self.narrator.iteration_id, frame.position, frame.entry)
+        about: dict[str, Any] = {
+            "label": task.label,
+            "task_run_id": f"{self.narrator.iteration_id or lease.run_id}:{frame.entry}",
+            "attempt": frame.attempt,
+            "action_id": call_id,
+        }
+        scope = self._scope(task, call_id)
+        skipped = await with_bodies(lambda: before(task, frame, scope), lease.load_body)
+        if skipped is not None:
+            return self._decided(task, {"status": "skipped", "result": None}, skipped, about)
+        self.pending.append(self.narrator.task("task.started", lease.timestamp(), **about))
+        outcome = await self._call(task, scope, about)
+        seen = self._scope(task, call_id, outcome)
+        then = await with_bodies(
+            lambda: after(task, self.body, frame, outcome, seen, lease.chance()), lease.load_body
+        )
+        return self._decided(task, outcome, then, about)
+
+    def _scope(
+        self, task: Task, call_id: str, outcome: Data | None = None, args: Data | None = None
+    ) -> Scope:
+        return pipeline_scope(
+            self.around,
+            self.frame,
+            self.iteration,
+            label=task.label,
+            action_id=call_id,
+            task_args={**self.call_args, **(args or {})},
+            outer_results=self.outer_results,
+            outcome=outcome,
+        )
+
+    async def _call(self, task: Task, scope: Scope, about: Data) -> Data:
+        """The outcome of the task's tool, shortened and without secrets."""
+        lease = self.lease
+        try:
+            call, tool = await with_bodies(lambda: self._rendered(task, scope, about), lease.load_body)
+            kind = lease.kind(tool.kind)
+        except Refused as refused:
+            refused_outcome: Data = lease.redactor.data(
+                refusal(task.label, self.frame.attempt, lease.now(), refused)
+            )
+            return refused_outcome
+        context = lease.tool_context(tool, call)
+        raw = await run_tool(kind, call, context, on_quiet=self.commit, now=lease.now)
+        outcome: Data = lease.redactor.data(outcome_to_data(raw))
+        about["log"] = context.taken_log()
+        short = shorten(outcome, lease.execution_id, call.spec)
+        if short.key is not None:
+            await lease.keep_body(short)
+        return short.outcome
+
+    def _rendered(self, task: Task, scope: Scope, about: Data) -> Any:  # noqa: ANN401 - a call and its task
+        """The rendered call; a workbook task is replaced by what it names."""
+        lease = self.lease
+        args = render_args(task.args, scope, lease.redactor)
+        call_args = args if isinstance(args, dict) else {}
+        if task.kind == "workbook":
+            task, call_args = lease.workbook_task(task, call_args, scope)
+            inner = self._scope(task, about["action_id"], args=call_args)
+            args = render_args(task.args, inner, lease.redactor)
+            call_args = {**call_args, **(args if isinstance(args, dict) else {})}
+        spec = effective_spec(
+            lease.playbook,
+            lease.step,
+            self.loops,
+            task,
+            kind_defaults=lease.default_spec(task.kind),
+            kinds=lease.kind_names,
+        )
+        ids = {name: about[name] for name in ("label", "task_run_id", "attempt", "action_id")}
+        call = render_call(
+            task,
+            self._scope(task, about["action_id"], args=call_args),
+            args,
+            spec,
+            lease.redactor,
+            execution_id=lease.execution_id,
+            step=lease.step.name,
+            **ids,
+        )
+        return call, task
+
+    def _decided(self, task: Task, outcome: Data, then: Then, about: Data) -> PipelineEnd | None:
+        """Records what was decided and moves the frame by it."""
+        log = about.pop("log", None)
+        at = self.lease.timestamp()
+        payload: Data = {"outcome": outcome, "then": then.to_data()}
+        if log:
+            payload["log"] = log
+        status = outcome_status(outcome["status"])
+        self.pending.append(self.narrator.task("task.done", at, status=status, payload=payload, **about))
+        if then.set_ctx:
+            if not self.parallel:
+                self.around.ctx.update(then.set_ctx)
+                self.pending.append(self.narrator.step("ctx.patched", at, patch=then.set_ctx))
+            else:
+                self.around.ctx = {**self.around.ctx, **then.set_ctx}
+        apply_task_done(self.frame, task.label, payload, at)
+        if then.do == "fail":
+            assert then.error is not None
+            return PipelineEnd(error=self._located(then.error, task.label))
+        if then.do == "retry":
+            retrying = {**about, "attempt": self.frame.attempt}
+            delay = {"delay": then.delay}
+            self.pending.append(self.narrator.task("retry.started", at, payload=delay, **retrying))
+        return None
+
+    # --- a block ----------------------------------------------------------------------------------------
+
+    async def _block(self, block: Block) -> PipelineEnd | None:
+        """Runs the iterations of a loop inside the pipeline."""
+        frame, lease = self.frame, self.lease
+        if frame.block is None:
+            problem = await self._open_block(block)
+            if problem is not None:
+                return PipelineEnd(error=self._located(problem, block.label))
+        running = frame.block
+        assert running is not None
+        loop = block.loop
+        width = 1 if loop is None or loop.mode == "sequential" else lease.number(loop.max_in_flight)
+        waiting = [*running.open, *range(running.cursor, len(running.items))]
+        error = await lease.run_together(
+            waiting, width, lambda index: self._block_iteration(block, running, index)
+        )
+        if error is not None:
+            return PipelineEnd(error=error)
+        results = [running.results.get(index) for index in range(len(running.items))]
+        self.pending.append(
+            self.narrator.iterating(
+                "loop.done", lease.timestamp(), "success", block=block.label, result=results, next=frame.position + 1
+            )
+        )
+        leave_block(frame, block.label, results, frame.position + 1)
+        return None
+
+    async def _open_block(self, block: Block) -> Data | None:
+        """Evaluates the block's collection; the error where it is none."""
+        lease = self.lease
+        items: Any = [None]
+        if block.loop is not None:
+            source = block.loop.source
+            scope = self._scope(Task(label=block.label, kind="block"), "")
+            try:
+                items = await with_bodies(lambda: render_args(source, scope, lease.redactor), lease.load_body)
+            except Refused as refused:
+                return {"kind": refused.kind, "message": f"the loop's `in`: {refused.message}"}
+            if not isinstance(items, list):
+                return {"kind": "loop.not_a_list", "message": f"the loop's `in` of `{block.label}` gave no list"}
+        self.pending.append(
+            self.narrator.iterating(
+                "loop.started", lease.timestamp(), "in_progress", block=block.label, items=items, total=len(items)
+            )
+        )
+        self.frame.block = BlockFrame(items=items)
+        await self.commit()
+        return None
+
+    async def _block_iteration(self, block: Block, running: BlockFrame, index: int) -> Data | None:
+        """Runs one iteration; its error, if it is to end the block."""
+        lease = self.lease
+        indexes = (self.narrator.iteration_id or iteration_path(lease.run_id, None)).split("/")[1:]
+        path = "/".join((lease.run_id, *indexes, str(index)))
+        narrator = Narrator(lease.run_id, path, index)
+        events: list[ReportedEvent] = []
+        child_frame = running.open.get(index)
+        if child_frame is None:
+            child_frame = running.open[index] = Frame(begun=True)
+            running.cursor = max(running.cursor, index + 1)
+            at = lease.timestamp()
+            events.append(narrator.iterating("loop.iteration.started", at, "in_progress", block=block.label))
+        iteration = None
+        if block.loop is not None:
+            item = running.items[index]
+            outer_iter = iter_names(self.frame, self.iteration)
+            iteration = Iteration(block.loop.iterator, item, index, self.iteration, outer_iter)
+        child = Pipeline(
+            lease,
+            block.body,
+            child_frame,
+            self.around,
+            narrator,
+            iteration=iteration or self.iteration,
+            loops=(*self.loops, block.loop) if block.loop else self.loops,
+            outer_results={**self.outer_results, **self.frame.results},
+            call_args=self.call_args,
+            parallel=self.parallel,
+        )
+        child.pending = events
+        end = await child.run()
+        keeps_going = block.loop is not None and block.loop.on_error == "continue"
+        at = lease.timestamp()
+        if end.error is None:
+            child.pending.append(
+                narrator.iterating("loop.iteration.done", at, "success", block=block.label, result=end.result)
+            )
+            running.results[index] = end.result
+        else:
+            child.pending.append(
+                narrator.iterating("loop.iteration.failed", at, "error", block=block.label, error=end.error)
+            )
+            running.failed += 1
+            running.results[index] = None
+        running.open.pop(index)
+        await child.commit()
+        return None if end.error is None or keeps_going else end.error
+
+

@@ -1,0 +1,169 @@
+"""The worker of one process: claims work, runs each lease as a task of the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from noetl.control.live import Live
+from noetl.control.plane import ControlPlane, Prepare, Work
+from noetl.engine.state import Data, State
+from noetl.engine.turn import error_data
+from noetl.errors import NoetlError
+from noetl.ids import timestamp
+from noetl.playbook.model import Task
+from noetl.records.protocols import ResultBodies, ToolKind
+from noetl.records.report import LeaseReport
+from noetl.records.tool import ToolDescription
+from noetl.secrets.redaction import Redactor
+from noetl.worker.calls import Shortened
+from noetl.worker.lease import StepLease
+from noetl.worker.narration import Narrator
+
+Shared = TypeVar("Shared")
+
+
+class Worker:
+    def __init__(
+        self,
+        control: ControlPlane,
+        descriptions: Mapping[str, ToolDescription],
+        tool: Callable[[str], ToolKind],
+        *,
+        results: ResultBodies,
+        folder: Path,
+        on_log: Callable[[str, str, str, str], None] | None = None,
+        on_crash: Callable[[str, BaseException], None] | None = None,
+        prepare: Prepare,
+    ) -> None:
+        self.control = control
+        self.results = results
+        self._descriptions = descriptions
+        self._tool = tool
+        self._folder = folder
+        self._on_log = on_log
+        self._on_crash = on_crash
+        self._prepare = prepare
+        self._leases: set[asyncio.Task[None]] = set()
+        self._shared: dict[str, asyncio.Future[Any]] = {}
+        self._redactors: dict[str, Redactor] = {}
+        self._random = random.Random()  # noqa: S311 - spreads retries, protects nothing
+
+    async def run(self) -> None:
+        """Takes work until it is cancelled."""
+        try:
+            while True:
+                work = await self.control.claim()
+                task = asyncio.create_task(self._lease(work))
+                self._leases.add(task)
+                task.add_done_callback(self._leases.discard)
+        finally:
+            for task in list(self._leases):
+                task.cancel()
+            await asyncio.gather(*self._leases, return_exceptions=True)
+            await self._close_shared()
+
+    async def _lease(self, work: Work) -> None:
+        try:
+            await StepLease(self, work).run()
+        except NoetlError as error:
+            await self._fail(work, error.code, error.message)
+        except Exception as error:  # a crash becomes the step's recorded failure
+            await self._fail(work, "worker.crashed", f"{type(error).__name__}: {error}")
+
+    async def _fail(self, work: Work, kind: str, message: str) -> None:
+        """Fails the step of a lease that broke; if even that cannot be written, whoever waits must hear of it."""
+        state = work.live.state
+        run = state.runs.get(work.run_id)
+        if run is None:
+            return
+        at = timestamp(self.control.clock.now())
+        problem = error_data(kind, message, step=run.step)
+        event = Narrator(work.run_id).step("step.failed", at, "error", error=problem)
+        report = LeaseReport(
+            command_id=work.run_id, execution_id=state.execution_id, epoch=work.epoch, events=(event,)
+        )
+        try:
+            await self.control.report(report, work.run_id)
+        except NoetlError as error:
+            if self._on_crash is not None:
+                self._on_crash(state.execution_id, error)
+
+    async def _close_shared(self) -> None:
+        for future in self._shared.values():
+            if future.done() and not future.cancelled() and future.exception() is None:
+                close = getattr(future.result(), "aclose", None) or getattr(future.result(), "close", None)
+                if close is not None:
+                    closing = close()
+                    if asyncio.iscoroutine(closing):
+                        await closing
+        self._shared.clear()
+
+    # --- what leases need --------------------------------------------------------------------------------
+
+    def redactor(self, live: Live) -> Redactor:
+        found = self._redactors.get(live.state.execution_id)
+        if found is None:
+            found = self._redactors[live.state.execution_id] = Redactor()
+            for name, value in live.keychain.items():
+                found.register(value if isinstance(value, str | dict | list) else str(value), f"keychain.{name}")
+        return found
+
+    def chance(self) -> float:
+        return self._random.random()
+
+    def kind(self, name: str) -> ToolKind:
+        return self._tool(name)
+
+    @property
+    def kind_names(self) -> Collection[str]:
+        return self._descriptions
+
+    def default_spec(self, kind: str) -> dict[str, Any]:
+        description = self._descriptions.get(kind)
+        return {} if description is None else description.default_spec
+
+    def folder(self, execution_id: str) -> Path:
+        path = self._folder / execution_id
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    async def keep_body(self, execution_id: str, short: Shortened) -> None:
+        assert short.key is not None
+        await self.control.keep_body(execution_id, short.key, short.checksum, short.body)
+
+    async def shared(self, key: str, make: Callable[[], Awaitable[Shared]]) -> Shared:
+        future = self._shared.get(key)
+        if future is None:
+            future = self._shared[key] = asyncio.ensure_future(_made(make))
+        found: Shared = await asyncio.shield(future)
+        return found
+
+    async def run_child(
+        self, parent_id: str, action_id: str, path: str, version: int | None, payload: Data
+    ) -> State:
+        return await self.control.run_child(parent_id, action_id, path, version, payload, self._prepare)
+
+    async def signal(self, execution_id: str, name: str) -> Any:  # noqa: ANN401 - plain data
+        raise NoetlError(f"waiting for signal `{name}` of execution {execution_id} is not possible here")
+
+    def source_name(self, live: Live) -> str:
+        return f"{live.entry.path}.yaml"
+
+    def text_line(self, live: Live, task: Task, field: str) -> int:
+        """The line of the file where a field's text begins: the next one for a block scalar."""
+        at = task.config_at[field]
+        lines = live.entry.source.decode("utf-8", "replace").splitlines()
+        line = lines[at.line - 1] if at.line <= len(lines) else ""
+        return at.line + line.rstrip().endswith(("|", ">", "|-", ">-", "|+", ">+"))
+
+    def show_log(self, lease: StepLease, label: str, stream: str, text: str) -> None:
+        if self._on_log is not None:
+            self._on_log(lease.execution_id, f"{lease.step.name}/{label}", stream, text)
+
+
+async def _made(make: Callable[[], Awaitable[Shared]]) -> Shared:
+    return await make()
