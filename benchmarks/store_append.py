@@ -1,9 +1,10 @@
 """How fast the SQLite store appends: one change at a time, and many at once through group commit.
 
-A change is what a trivial step costs: three small events with a key each, one command put into the queue and the
-one before removed, and the projection. `queued` is how many callers append at the same time, each to an execution
-of its own; `busy` gives the event loop other work meanwhile, as an engine would. The database lies in the folder
-that is given, on the disk that is to be measured; `synchronous` is read back from the open connection.
+A change is what a trivial step costs: three small events with a key each, one command put into the queue
+and the one before removed, and the projection. `queued` is how many callers append at the same time, each
+to an execution of its own; `busy` gives the event loop other work meanwhile, as an engine would. The
+database lies in the folder that is given, on the disk that is to be measured; `synchronous` is read back
+from the open connection.
 """
 
 import argparse
@@ -101,7 +102,9 @@ async def measure(folder: Path, queued: int, total: int, *, busy: bool) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--folder", type=Path, default=None, help="where the database is made")
     parser.add_argument("--appends", type=int, default=8000, help="how many changes each line appends")
     given = parser.parse_args()

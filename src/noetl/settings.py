@@ -16,3 +16,5 @@ class Settings(NamedTuple):
     max_playbook_nodes: int = 100_000
     colour: bool | None = None
     """None: colour on a terminal only."""
+    store: str = "sqlite:///.noetl/store.db"
+    """Where executions and the catalog are kept; a relative path is one from the current folder."""

@@ -351,6 +351,6 @@ def _noise(rng: Random) -> bytes:
 
 HOSTILE: tuple[Callable[[Random], bytes], ...] = (
     _deep, _alias_bomb, _merges, _wide, _directives, _long_scalar, _unknown_targets, _unknown_names,
-    _unknown_keys, _many_joins, _tangle, _many_args, _many_jumps, _many_reads, _long_name, _many_loops, _workload_chain,
-    _workbook_calls, _noise,
+    _unknown_keys, _many_joins, _tangle, _many_args, _many_jumps, _many_reads, _long_name, _many_loops,
+    _workload_chain, _workbook_calls, _noise,
 )  # fmt: skip

@@ -181,16 +181,15 @@ def report(tally: Tally, seed: int, seconds: float) -> None:
     made = ", ".join(f"{name} {number}" for name, number in sorted(tally.made.items()))
     dialects = ", ".join(f"{name} {number}" for name, number in sorted(tally.dialects.items()))
     slowest, index = tally.slowest
-    print(
-        f"{tally.documents} documents (seed {seed}) in {seconds:.0f} s, "
-        f"{tally.documents / seconds:.0f} a second: {tally.parse / tally.documents:.0%} YAML, {tally.valid / tally.documents:.0%} valid, "
-        f"{len(tally.failures)} failures"
-    )
+    rate = f"{tally.documents / seconds:.0f} a second"
+    shares = f"{tally.parse / tally.documents:.0%} YAML, {tally.valid / tally.documents:.0%} valid"
+    failed = f"{len(tally.failures)} failures"
+    print(f"{tally.documents} documents (seed {seed}) in {seconds:.0f} s, {rate}: {shares}, {failed}")
     print(f"  made from: {made}")
     print(f"  dialects: {dialects}; codes seen: {len(tally.codes & CODES.keys())} of {len(CODES)}")
     print(f"  slowest: {slowest * 1000:.0f} ms (document {index})")
-    for failed, problems in sorted(tally.failures.items())[:SHOWN_FAILURES]:
-        print(f"\nfailed: python -m tests.fuzz.validate --seed {seed} --only {failed}")
+    for index, problems in sorted(tally.failures.items())[:SHOWN_FAILURES]:
+        print(f"\nfailed: python -m tests.fuzz.validate --seed {seed} --only {index}")
         for problem in problems[:3]:
             print(f"  {problem.rstrip()}")
     for missed in tally.missed_shares():

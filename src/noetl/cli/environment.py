@@ -18,6 +18,7 @@ LIMITS: Final = {
     "NOETL_MAX_PLAYBOOK_NODES": "max_playbook_nodes",
 }
 """The variable of each setting that is a limit."""
+STORE: Final = "NOETL_STORE"
 
 # A deeper document would need more of the C stack than the reader may count on.
 LARGEST: Final = {"NOETL_MAX_PLAYBOOK_DEPTH": 1_000}
@@ -29,7 +30,12 @@ def settings_from_environment(environment: Mapping[str, str] | None = None) -> S
     given = os.environ if environment is None else environment
     limits = {field: _limit(name, value) for name, field in LIMITS.items() if (value := given.get(name))}
     colour = False if given.get("NO_COLOR") else None
-    return Settings(**limits, colour=colour)
+    return Settings(**limits, colour=colour, store=given.get(STORE) or Settings().store)
+
+
+def variables() -> Mapping[str, str]:
+    """The variables a playbook's keychain may name."""
+    return os.environ
 
 
 def _limit(name: str, value: str) -> int:

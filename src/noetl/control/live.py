@@ -51,6 +51,9 @@ class Live:
         self.over = asyncio.Event()
         self.epochs: dict[str, int] = {}
         """The lease of each step run: a report with another number is refused."""
+        self.taken: set[int] = set()
+        """Signals a running task has in hand; they leave the mailbox when that task is done."""
+        self._signalled: list[asyncio.Future[None]] = []
         self._now = now
         self._commit = commit
         self._load_body = load_body
@@ -64,6 +67,24 @@ class Live:
         if self._drainer is None:
             self._drainer = asyncio.create_task(self._drain())
         return await answer
+
+    async def next_signal(self, name: str) -> tuple[int, Any]:
+        """The oldest signal of that name that nobody has, and its place in the log; waits for one."""
+        while True:
+            for place, found in self.state.mailbox.items():
+                if found["name"] == name and place not in self.taken:
+                    self.taken.add(place)
+                    return place, found["data"]
+            waiter = asyncio.get_running_loop().create_future()
+            self._signalled.append(waiter)
+            await waiter
+
+    def wake_waiters(self) -> None:
+        """Lets those who wait for a signal look again."""
+        waiting, self._signalled = self._signalled, []
+        for waiter in waiting:
+            if not waiter.done():
+                waiter.set_result(None)
 
     async def _drain(self) -> None:
         try:

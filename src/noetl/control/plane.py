@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -19,16 +20,18 @@ from noetl.engine.facts import Fact
 from noetl.engine.fold import fold
 from noetl.engine.loops import LOG_STORE
 from noetl.engine.plan import Plan
-from noetl.engine.state import Data, State
+from noetl.engine.state import Data, State, StepRun
 from noetl.engine.turn import Turn
 from noetl.errors import NoetlError
-from noetl.ids import Clock, Snowflakes, timestamp
+from noetl.ids import Clock, Snowflakes, seconds_of, timestamp
+from noetl.playbook.durations import parse_duration
 from noetl.playbook.load import load
 from noetl.playbook.model import Playbook
 from noetl.records.event import Event
 from noetl.records.report import LeaseReport, ReportedEvent, Verdict
 from noetl.records.result_ref import ref_from_data
 from noetl.records.tool import ToolDescription
+from noetl.template import Scope, Template
 from noetl.store.protocol import Append, BodyRow, CatalogEntry, CommandRow, ExecutionRow, Store
 
 SNAPSHOT_EVERY = 5_000
@@ -78,6 +81,9 @@ class ControlPlane:
         self._live: dict[str, Live] = {}
         self._plans: dict[str, Plan] = {}
         self._ready: asyncio.Queue[Work] = asyncio.Queue()
+        self._expiring: set[asyncio.Task[Any]] = set()
+        self.on_revoked: Callable[[str], None] | None = None
+        """Hears of each step run that is over, so that what still runs for it is stopped."""
 
     # --- executions -------------------------------------------------------------------------------------
 
@@ -289,7 +295,54 @@ class ControlPlane:
         if self._on_event is not None:
             for event in events:
                 self._on_event(event)
+        if any(fact.event_type == "signal.received" for fact in turn.facts):
+            live.wake_waiters()
+        self._revoke_ended(live)
+        self._arm_deadlines(live, turn)
         self._hand_out(live, turn)
+
+    def _revoke_ended(self, live: Live) -> None:
+        """Tells the worker which of its step runs are over."""
+        for run_id in [run_id for run_id in live.epochs if run_id not in live.state.runs]:
+            del live.epochs[run_id]
+            if self.on_revoked is not None:
+                self.on_revoked(run_id)
+
+    def _arm_deadlines(self, live: Live, turn: Turn) -> None:
+        """Sets timers for what was scheduled with a deadline, or went on after a restart."""
+        for fact in turn.facts:
+            if fact.event_type in ("workflow.started", "execution.resumed"):
+                seconds = self._seconds(live.plan.playbook.executor.deadline, live, None)
+                if seconds is not None:
+                    self._at_deadline(live, live.state.requested_at, seconds, None)
+        for run_id in turn.ready:
+            run = live.state.runs.get(run_id)
+            if run is not None:
+                seconds = self._seconds(live.plan.steps[run.step].deadline, live, run)
+                if seconds is not None:
+                    self._at_deadline(live, run.scheduled_at, seconds, run_id)
+
+    def _seconds(self, written: float | Template | None, live: Live, run: StepRun | None) -> float | None:
+        if not isinstance(written, Template):
+            return written
+        scope = Scope({"workload": live.state.workload, "args": {} if run is None else run.args})
+        found = parse_duration(written.evaluate(scope))
+        if found is None:
+            raise NoetlError(f"`{written.source}` does not give a duration")
+        return found
+
+    def _at_deadline(self, live: Live, since: str, seconds: float, run_id: str | None) -> None:
+        def expire() -> None:
+            act = partial(decide.expire, seconds=seconds)
+            if run_id is not None:
+                act = partial(decide.expire_run, run_id=run_id, seconds=seconds)
+            if not live.state.is_over:
+                task = asyncio.create_task(live.change(act))
+                self._expiring.add(task)
+                task.add_done_callback(self._expiring.discard)
+
+        left = seconds_of(since) + seconds - self.clock.now()
+        asyncio.get_running_loop().call_later(max(0.0, left), expire)
 
     def _snapshot(self, state: State, version: int) -> bytes | None:
         if state.seq // SNAPSHOT_EVERY == version // SNAPSHOT_EVERY:

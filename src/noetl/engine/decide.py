@@ -115,3 +115,12 @@ def expire(turn: Turn, seconds: float) -> None:
     """The deadline of the execution has passed."""
     if not turn.state.is_over:
         fail(turn, error_data("deadline", f"the execution was not over after {seconds:g} seconds"))
+
+
+def expire_run(turn: Turn, run_id: str, seconds: float) -> None:
+    """The deadline of a step run has passed."""
+    run = turn.state.runs.get(run_id)
+    if run is None or turn.state.is_over:
+        return
+    fail_step(turn, run, error_data("deadline", f"the step was not over after {seconds:g} seconds", step=run.step))
+    deliver(turn)

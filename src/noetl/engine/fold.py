@@ -227,6 +227,8 @@ def _block_iteration_ended(state: State, event: Happened) -> None:
 def _task_done(state: State, event: Happened) -> None:
     run = state.runs[str(event.step_run_id)]
     run.losses = 0
+    if "signal" in event.payload:
+        state.mailbox.pop(event.payload["signal"], None)
     apply_task_done(find_frame(state, event), str(event.task_label), event.payload, event.timestamp)
 
 
@@ -236,6 +238,10 @@ def _ctx_patched(state: State, event: Happened) -> None:
 
 def _vars_set(state: State, event: Happened) -> None:
     state.vars.update(event.payload["vars"])
+
+
+def _signal_received(state: State, event: Happened) -> None:
+    state.mailbox[state.seq] = {"name": event.payload["name"], "data": event.payload.get("data")}
 
 
 def _command_expired(state: State, event: Happened) -> None:
@@ -298,6 +304,7 @@ HANDLERS: Final[dict[str, Callable[[State, Happened], None]]] = {
     "task.done": _task_done,
     "ctx.patched": _ctx_patched,
     "vars.set": _vars_set,
+    "signal.received": _signal_received,
     "command.expired": _command_expired,
     "execution.paused": _paused,
     "execution.resumed": _resumed,

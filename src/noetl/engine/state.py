@@ -140,6 +140,8 @@ class State(Part):
     tokens: dict[str, Token] = {}
     owed: dict[str, dict[str, int]] = {}
     """For each join of mode `any`: how many tokens of each origin are to be discarded."""
+    mailbox: dict[int, Data] = {}
+    """Signals that nobody has taken yet, by their place in the log: `name` and `data`."""
     steps: dict[str, StepResult] = {}
     """By step and, inside a spread, by scope: `name` or `name@scope`."""
     next_run: int = 1

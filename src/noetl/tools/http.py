@@ -6,15 +6,17 @@ The fields stand here; what needs the client library is imported when the first 
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
-from noetl.records.outcome import Outcome
-from noetl.records.protocols import ToolCall, ToolContext
 from noetl.records.tool import ToolDescription
 from noetl.tools.auth import Auth
+
+if TYPE_CHECKING:
+    from noetl.records.outcome import Outcome
+    from noetl.records.protocols import ToolCall, ToolContext
 
 
 class Tls(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, TypeVar
 
 import aiohttp
 import msgspec
@@ -21,8 +21,9 @@ from noetl.errors import NoetlError
 from noetl.records.outcome import Outcome
 from noetl.records.protocols import ToolCall, ToolContext
 from noetl.tools.addresses import AddressRefusedError
+from noetl.tools.call_failures import CallFailedError
 from noetl.tools.durations import seconds
-from noetl.tools.http_request import Request, RequestError, address, name_of, request_for
+from noetl.tools.http_request import Request, RequestError, address, name_of, request_for, request_to
 from noetl.tools.http_response import (
     BodyError,
     BodyTooLargeError,
@@ -39,6 +40,9 @@ RETRYABLE: Final = frozenset({408, 425, 429})
 NEVER_RETRYABLE: Final = frozenset({501, 505})
 NO_RESPONSE: Final[dict[str, Any]] = {"status": None, "headers": None, "request_id": None}
 BODY_OF_A_REDIRECT: Final = 1 << 16
+FETCHED_BYTES: Final = 16 << 20
+
+Received = TypeVar("Received")
 
 
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,26 +51,36 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     total: float | None = None
 
 
-class CallFailedError(Exception):
-    """The call failed and is over; becomes its outcome."""
+FETCH_TIMEOUTS: Final = Timeouts(connect=10, read=60)
 
-    def __init__(self, kind: str, message: str, *, retryable: bool = False, **more: object) -> None:
-        super().__init__(message)
-        self.kind = kind
-        self.message = message
-        self.retryable = retryable
-        self.group: dict[str, Any] = NO_RESPONSE
-        self.result: object = None
-        self.details: dict[str, Any] = more
+
+class Way(msgspec.Struct, frozen=True, kw_only=True):
+    """How a request travels."""
+
+    timeouts: Timeouts
+    tls: ssl.SSLContext | bool = True
+    redirects: int = MAX_REDIRECTS
+
+
+class Fetched(msgspec.Struct, frozen=True, kw_only=True):
+    status: int
+    body: bytes
 
 
 async def exchange(call: ToolCall, context: ToolContext) -> Outcome:
     started = time.monotonic()
     try:
         policy = await http_policy(context)
-        timeouts = _timeouts(call.spec)
+        way = Way(
+            timeouts=_timeouts(call.spec),
+            tls=await tls_context(context, call.config.get("tls") or {}),
+            redirects=_redirect_limit(call.config.get("redirects", True)),
+        )
         request = await request_for(call, context)
-        group, result = await _send(request, call, context, policy, timeouts)
+        session = await http_session(context, policy)
+        group, result = await _send(
+            session, request, way, lambda response: _received(response, call, context, policy)
+        )
     except CallFailedError as failure:
         return failed(
             call,
@@ -76,13 +90,54 @@ async def exchange(call: ToolCall, context: ToolContext) -> Outcome:
             retryable=failure.retryable,
             details=failure.details,
             result=failure.result,
-            http=failure.group,
+            http=failure.group or NO_RESPONSE,
         )
     except (RequestError, TlsError) as mistake:
         return failed(call, started, "config.invalid", str(mistake), http=NO_RESPONSE)
     except NoetlError as error:  # a credential that cannot be had, a result that cannot be stored
         return failed(call, started, error.code, error.message, http=NO_RESPONSE)
     return _judged(call, started, request, group, result)
+
+
+async def fetch(request: Request, context: ToolContext, limit: int = FETCHED_BYTES) -> Fetched:
+    """A small response as bytes, for the kinds that get something over HTTP; CallFailedError without one."""
+    policy = await http_policy(context)
+    session = await http_session(context, policy)
+
+    async def receive(response: aiohttp.ClientResponse) -> Fetched:
+        body = bytearray()
+        async for piece in response.content.iter_chunked(1 << 16):
+            body += piece
+            if len(body) > limit:
+                raise _too_large(name_of(request.url), limit)
+        return Fetched(status=response.status, body=bytes(body))
+
+    return await _send(session, request, Way(timeouts=FETCH_TIMEOUTS), receive)
+
+
+async def download(source: str, auth: object, context: ToolContext) -> bytes:
+    """The body that lies at an address; CallFailedError where there is none."""
+    try:
+        request = await request_to(source, auth, context)
+        fetched = await fetch(request, context)
+    except RequestError as mistake:
+        raise CallFailedError("config.invalid", str(mistake)) from None
+    if fetched.status >= 300:
+        raise status_failure(request, fetched.status)
+    return fetched.body
+
+
+def status_failure(request: Request, status: int) -> CallFailedError:
+    return CallFailedError(
+        "http.status",
+        f"{request.method} {name_of(request.url)} answered with status {status}",
+        retryable=is_retryable(status),
+        status=status,
+    )
+
+
+def is_retryable(status: int) -> bool:
+    return status in RETRYABLE or (status >= 500 and status not in NEVER_RETRYABLE)
 
 
 def _judged(
@@ -99,7 +154,7 @@ def _judged(
         started,
         "http.status",
         f"{request.method} {name_of(request.url)} answered with status {status}",
-        retryable=status in RETRYABLE or (status >= 500 and status not in NEVER_RETRYABLE),
+        retryable=is_retryable(status),
         details=details,
         result=result,
         http=group,
@@ -107,35 +162,29 @@ def _judged(
 
 
 async def _send(
-    request: Request, call: ToolCall, context: ToolContext, policy: HttpPolicy, timeouts: Timeouts
-) -> tuple[dict[str, Any], object]:
-    session = await http_session(context, policy)
-    tls = await tls_context(context, call.config.get("tls") or {})
-    limit = _redirect_limit(call.config.get("redirects", True))
+    session: aiohttp.ClientSession,
+    request: Request,
+    way: Way,
+    receive: Callable[[aiohttp.ClientResponse], Awaitable[Received]],
+) -> Received:
+    """What `receive` makes of the response that the redirects end at."""
     try:
-        async with asyncio.timeout(timeouts.total):
-            for followed in range(limit + 1):
-                response = await _request(session, request, tls, timeouts)
-                async with response:
-                    target = _target(response, request) if limit else None
+        async with asyncio.timeout(way.timeouts.total):
+            for followed in range(way.redirects + 1):
+                async with await _request(session, request, way) as response:
+                    target = _target(response, request) if way.redirects else None
                     if target is None:
-                        return await _received(response, request, call, context, policy)
-                    if followed == limit:
-                        failure = CallFailedError(
-                            "http.redirects", f"{name_of(request.url)} was redirected too often"
-                        )
-                        failure.group = group_of(response, policy)
-                        raise failure
+                        return await receive(response)
+                    if followed == way.redirects:
+                        break
                     await _discard(response)
                     request = request.redirected(response.status, target)
     except (aiohttp.ClientError, TimeoutError, AddressRefusedError, HeadersTooLargeError) as error:
         raise _named(error, request.url) from error
-    raise AssertionError("the last turn of the loop returns or raises")
+    raise CallFailedError("http.redirects", f"{name_of(request.url)} redirects once too often")
 
 
-async def _request(
-    session: aiohttp.ClientSession, request: Request, tls: ssl.SSLContext | bool, timeouts: Timeouts
-) -> aiohttp.ClientResponse:
+async def _request(session: aiohttp.ClientSession, request: Request, way: Way) -> aiohttp.ClientResponse:
     try:
         return await session.request(
             request.method,
@@ -143,9 +192,9 @@ async def _request(
             headers=request.headers,
             data=request.payload(),
             allow_redirects=False,
-            ssl=tls,
+            ssl=way.tls,
             timeout=aiohttp.ClientTimeout(
-                total=None, connect=timeouts.connect, sock_read=timeouts.read, ceil_threshold=3600
+                total=None, connect=way.timeouts.connect, sock_read=way.timeouts.read, ceil_threshold=3600
             ),
         )
     except ValueError as error:  # something that only the client finds, such as a host name that is none
@@ -155,29 +204,27 @@ async def _request(
 
 
 async def _received(
-    response: aiohttp.ClientResponse,
-    request: Request,
-    call: ToolCall,
-    context: ToolContext,
-    policy: HttpPolicy,
+    response: aiohttp.ClientResponse, call: ToolCall, context: ToolContext, policy: HttpPolicy
 ) -> tuple[dict[str, Any], object]:
     group = group_of(response, policy)
+    where = name_of(response.url)
     try:
         return group, await read_result(response, call, context, policy)
     except BodyTooLargeError:
-        limit = policy.max_body_bytes
-        failure = CallFailedError(
-            "http.too_large", f"the body of {name_of(request.url)} has more than {limit} bytes", limit=limit
-        )
+        failure = _too_large(where, policy.max_body_bytes)
     except BodyError as mistake:
         if response.status >= 400:  # a proxy's error page: the status says more than the body
             return group, mistake.text
-        failure = CallFailedError("http.protocol", f"{name_of(request.url)}: {mistake}")
+        failure = CallFailedError("http.protocol", f"{where}: {mistake}")
         failure.result = mistake.text
     except (aiohttp.ClientError, TimeoutError) as error:
-        failure = _named(error, request.url)
+        failure = _named(error, response.url)
     failure.group = group
     raise failure
+
+
+def _too_large(where: str, limit: int) -> CallFailedError:
+    return CallFailedError("http.too_large", f"the body of {where} has more than {limit} bytes", limit=limit)
 
 
 def _target(response: aiohttp.ClientResponse, request: Request) -> URL | None:

@@ -118,6 +118,14 @@ async def request_for(call: ToolCall, context: ToolContext) -> Request:
     return Request(method=method, url=url, headers=headers, body=body, form=form, files=files)
 
 
+async def request_to(written: str, auth: object, context: ToolContext) -> Request:
+    """A GET of an address with a credential."""
+    headers: CIMultiDict[str] = CIMultiDict({"User-Agent": f"noetl/{__version__}"})
+    url = address(written)
+    query = _authorise(await _credential(auth, context), headers)
+    return Request(method="GET", url=url.extend_query(query) if query else url, headers=headers)
+
+
 def address(written: object) -> URL:
     """An address that a request can be sent to."""
     if not isinstance(written, str) or BREAKS_A_LINE.search(written):

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from noetl.records.outcome import Outcome
-from noetl.records.protocols import ToolCall, ToolContext
 from noetl.records.tool import ToolDescription
 from noetl.tools.auth import Auth
 from noetl.tools.outcomes import ok
+
+if TYPE_CHECKING:
+    from noetl.records.outcome import Outcome
+    from noetl.records.protocols import ToolCall, ToolContext
 
 
 class NoopConfig(msgspec.Struct, frozen=True, kw_only=True):

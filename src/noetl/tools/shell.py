@@ -1,26 +1,18 @@
-"""`shell`: commands of the system's shell.
-
-The text of the commands reaches the shell through an unnamed file, so it does not stand in a command line
-that every user of the machine can read.
-"""
+"""`shell`: commands of the system's shell; `shell_commands.py` runs them."""
 
 from __future__ import annotations
 
-import time
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
-from noetl.errors import NoetlError
-from noetl.records.outcome import Outcome
-from noetl.records.protocols import ToolCall, ToolContext
 from noetl.records.tool import ToolDescription
 from noetl.tools.auth import Auth
-from noetl.tools.command_outcomes import credential_fields, outcome_of, require_process_isolation
-from noetl.tools.commands import SHELL, CommandError, Program, credential_text, environment, folder_of
-from noetl.tools.outcomes import failed
-from noetl.tools.processes.limits import limits_from
+
+if TYPE_CHECKING:
+    from noetl.records.outcome import Outcome
+    from noetl.records.protocols import ToolCall, ToolContext
 
 
 class ShellConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,40 +42,7 @@ DESCRIPTION = ToolDescription(
 )
 
 
-STOP_IF_FAILED = "case $? in 0) ;; *) exit $? ;; esac"
-
-
 async def run(call: ToolCall, context: ToolContext) -> Outcome:
-    started = time.monotonic()
-    try:
-        program = await _program(call, context)
-        return await outcome_of(call, context, started, program)
-    except CommandError as error:
-        return failed(call, started, "shell.start", str(error), shell={"exit_code": None})
-    except NoetlError as error:  # a credential that cannot be had, a limit that is none
-        return failed(call, started, error.code, error.message, shell={"exit_code": None})
+    from noetl.tools.shell_commands import run_commands  # noqa: PLC0415 - checking needs no event loop
 
-
-async def _program(call: ToolCall, context: ToolContext) -> Program:
-    config = call.config
-    require_process_isolation(call.spec)
-    commands = config.get("cmds") if config.get("cmds") is not None else config.get("command")
-    stdin = config.get("stdin")
-    return Program(
-        argv=(SHELL, "{text}"),
-        text=_text(commands).encode(),
-        cwd=folder_of(config.get("cwd"), context.folder),
-        env=environment(config.get("env")),
-        stdin=None if stdin is None else str(stdin).encode(),
-        credential=credential_text(await credential_fields(config.get("auth"), context)),
-        limits=limits_from(call.spec.get("resources")),
-    )
-
-
-def _text(commands: object) -> str:
-    """One text for the shell; in a list, each command is followed by the question whether it succeeded."""
-    if isinstance(commands, str):
-        return commands
-    if not isinstance(commands, list) or not all(isinstance(each, str) for each in commands):
-        raise CommandError("`cmds` is neither a text nor a list of texts")
-    return "\n".join(f"{each}\n{STOP_IF_FAILED}" for each in commands)
+    return await run_commands(call, context)

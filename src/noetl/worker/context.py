@@ -28,6 +28,8 @@ class TaskContext:
         self._lease = lease
         self._task = task
         self._call = call
+        self.signal: int | None = None
+        """The signal this call took, by its place in the log."""
         self._log: list[str] = []
         self._log_size = 0
 
@@ -79,7 +81,8 @@ class TaskContext:
         return ChildEnd(state.execution_id, state.status, state.result, state.error)
 
     async def wait_for_signal(self, name: str) -> Any:  # noqa: ANN401 - plain data
-        return await self._lease.worker.signal(self._lease.execution_id, name)
+        self.signal, data = await self._lease.live.next_signal(name)
+        return data
 
     def add_secret(self, value: object) -> None:
         """Keeps a value out of everything that is written from now on."""

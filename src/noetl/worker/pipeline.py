@@ -151,6 +151,7 @@ class Pipeline:
         raw = await run_tool(kind, call, context, on_quiet=self.commit, now=lease.now)
         outcome: Data = lease.redactor.data(outcome_to_data(raw))
         about["log"] = context.taken_log()
+        about["signal"] = context.signal
         short = shorten(outcome, lease.execution_id, call.spec)
         if short.key is not None:
             await lease.keep_body(short)
@@ -189,11 +190,13 @@ class Pipeline:
 
     def _decided(self, task: Task, outcome: Data, then: Then, about: Data) -> PipelineEnd | None:
         """Records what was decided and moves the frame by it."""
-        log = about.pop("log", None)
+        log, signal = about.pop("log", None), about.pop("signal", None)
         at = self.lease.timestamp()
         payload: Data = {"outcome": outcome, "then": then.to_data()}
         if log:
             payload["log"] = log
+        if signal is not None:
+            payload["signal"] = signal
         status = outcome_status(outcome["status"])
         self.pending.append(self.narrator.task("task.done", at, status=status, payload=payload, **about))
         if then.set_ctx:

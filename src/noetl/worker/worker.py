@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -47,7 +48,8 @@ class Worker:
         self._on_log = on_log
         self._on_crash = on_crash
         self._prepare = prepare
-        self._leases: set[asyncio.Task[None]] = set()
+        self._leases: dict[str, asyncio.Task[None]] = {}
+        control.on_revoked = self._revoke
         self._shared: dict[str, asyncio.Future[Any]] = {}
         self._redactors: dict[str, Redactor] = {}
         self._random = random.Random()  # noqa: S311 - spreads retries, protects nothing
@@ -58,13 +60,24 @@ class Worker:
             while True:
                 work = await self.control.claim()
                 task = asyncio.create_task(self._lease(work))
-                self._leases.add(task)
-                task.add_done_callback(self._leases.discard)
+                self._leases[work.run_id] = task
+                task.add_done_callback(partial(self._ended, work.run_id))
         finally:
-            for task in list(self._leases):
+            running = list(self._leases.values())
+            for task in running:
                 task.cancel()
-            await asyncio.gather(*self._leases, return_exceptions=True)
+            await asyncio.gather(*running, return_exceptions=True)
             await self._close_shared()
+
+    def _ended(self, run_id: str, task: asyncio.Task[None]) -> None:
+        if self._leases.get(run_id) is task:
+            del self._leases[run_id]
+
+    def _revoke(self, run_id: str) -> None:
+        """Stops what still runs for a step run that is over, tools included."""
+        task = self._leases.get(run_id)
+        if task is not None:
+            task.cancel()
 
     async def _lease(self, work: Work) -> None:
         try:
@@ -146,9 +159,6 @@ class Worker:
         self, parent_id: str, action_id: str, path: str, version: int | None, payload: Data
     ) -> State:
         return await self.control.run_child(parent_id, action_id, path, version, payload, self._prepare)
-
-    async def signal(self, execution_id: str, name: str) -> Any:  # noqa: ANN401 - plain data
-        raise NoetlError(f"waiting for signal `{name}` of execution {execution_id} is not possible here")
 
     def source_name(self, live: Live) -> str:
         return f"{live.entry.path}.yaml"

@@ -22,7 +22,9 @@ def iteration(seq: int, index: int, result: Any, step_run_id: str = "r", **paylo
     )
 
 
-def test_the_results_of_a_loop_come_in_index_order_without_those_of_blocks_and_other_loops(play: Play) -> None:
+def test_the_results_of_a_loop_come_in_index_order_without_those_of_blocks_and_other_loops(
+    play: Play,
+) -> None:
     events = (
         iteration(1, 10, "ten"),
         iteration(2, 2, {"two": 2}),
@@ -171,7 +173,11 @@ def test_variables_are_kept_by_name_and_the_last_value_counts(play: Play) -> Non
 def test_bodies_come_back_whichever_way_they_were_stored(play: Play) -> None:
     def row(key: str) -> BodyRow:
         return BodyRow(
-            key=key, execution_id="1", media_type="application/json", checksum="c", body=key.encode() * 100_000
+            key=key,
+            execution_id="1",
+            media_type="application/json",
+            checksum="c",
+            body=key.encode() * 100_000,
         )
 
     async def scenario(store: Store) -> None:

@@ -82,7 +82,8 @@ workflow:
   - step: first
     desc: "Enters # here"
     spec:
-      policy: {admit: {rules: [{when: "{{ workload.text }}", then: {allow: true}}, {else: {then: {allow: false}}}]}}
+      policy:
+        admit: {rules: [{when: "{{ workload.text }}", then: {allow: true}}, {else: {then: {allow: false}}}]}
       join: {of: [second, third], mode: any}
       deadline: 90
       limits: {task_runs: 5}
@@ -109,7 +110,7 @@ workflow:
               - when: "{{ workload.dry }}"
                 then: {do: skip}
               - when: "{{ outcome.status == 'error' }}"
-                then: {do: retry, attempts: 5, backoff: exponential, delay: 250ms, max_delay: 1m, jitter: true}
+                then: {do: retry, attempts: 5, backoff: linear, delay: 250ms, max_delay: 1m, jitter: true}
               - when: "{{ outcome.http.status == 404 }}"
                 then: {do: jump, to: rooms, set_iter: {page: 2}, set_ctx: {total: 1}}
               - else: {then: {do: continue}}
@@ -225,15 +226,14 @@ def test_sections_and_spaced_lists_hold_the_same_data(written: dict[str, Any]) -
     assert plain(document.root) == {"a": written, "b": [written, written, 1]}
 
 
-@pytest.mark.parametrize("text", ["on", "no", "012", "1:30", "2024-01-01", "a b", "https://x.y/z?", "it's", "1_000"])
+@pytest.mark.parametrize("text", ["on", "no", "012", "1:30", "2024-01-01", "a b", "https://x.y/z", "1_000"])
 def test_text_that_can_only_be_text_needs_no_quotes(text: str) -> None:
-    if text in ("https://x.y/z?", "it's"):
-        assert scalar(text).startswith('"') or scalar(text) == text
-    else:
-        assert scalar(text) == text
+    assert scalar(text) == text
 
 
-@pytest.mark.parametrize("text", ["12", "-1.5", "true", "null", "~", "", "0x1f", ".inf", "- a", "a: b", "a #b", "{{ x }}"])
+@pytest.mark.parametrize(
+    "text", ["12", "-1.5", "true", "null", "~", "", "0x1f", ".inf", "- a", "a: b", "a #b", "{{ x }}"]
+)
 def test_text_that_could_be_something_else_is_quoted(text: str) -> None:
     assert scalar(text) == f'"{text}"'
 

@@ -84,10 +84,13 @@ class PlaybookNames:
         # Most steps of a canonical playbook can get every arg there is; they share one set, because a set
         # for each would grow with the square of the file.
         everything = frozenset(passed)
-        return {
-            name: (everything if own <= everything else everything | own) if name in carried else frozenset(anywhere | own)
-            for name, own in given.items()
-        }
+        found: dict[str, frozenset[str]] = {}
+        for name, own in given.items():
+            if name in carried:
+                found[name] = everything if own <= everything else everything | own
+            else:
+                found[name] = frozenset(anywhere | own)
+        return found
 
 
 class BodyNames:
@@ -235,7 +238,9 @@ def _names_for_entry(
         args=frozenset(args),
         iter_keys=iter_writes(entry.body) | frozenset(iterators),
         # What another workbook task passes on is its own callers' business.
-        open=any(not isinstance(call.task.args, dict) or isinstance(call.owner, WorkbookEntry) for call in calls),
+        open=any(
+            not isinstance(call.task.args, dict) or isinstance(call.owner, WorkbookEntry) for call in calls
+        ),
         nested=True,
     )
 

@@ -8,21 +8,31 @@ counterpart) is given back as None, and the caller reports it.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, TypeAlias
-
-from jinja2 import Environment
 
 from noetl.playbook.model import Guard, Record, Value
 from noetl.template import Template
 
-_LEXER = Environment(keep_trailing_newline=True).lexer
 _OPEN: Final = frozenset("([{")
 _CLOSE: Final = frozenset(")]}")
 COMPARISONS: Final = frozenset({"==", "!=", "<", ">", "<=", ">="})
 
 
+_TOKEN = re.compile(
+    r"(?P<space>[ \t\r\n]+)"
+    r"|(?P<name>[^\W\d]\w*)"
+    r"|(?P<number>\d[\d_]*(?:\.\d[\d_]*)?(?:[eE][-+]?\d[\d_]*)?)"
+    r"|(?P<string>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")"
+    r"|(?P<operator>\*\*|//|==|!=|<=|>=|[-+*/%~<>=()\[\]{},.:|])",
+    re.DOTALL,
+)
+
+
 class Token(NamedTuple):
+    """`kind` is `text` outside of braces, `begin` and `end` for those, and else a group of `_TOKEN`."""
+
     kind: str
     value: str
 
@@ -64,9 +74,36 @@ def refused(_: Chain) -> None:
 
 
 def tokens(source: str) -> list[Token] | None:
-    """All tokens, white space included; None where they do not add up to the source."""
-    found = [Token(kind, value) for _, kind, value in _LEXER.tokeniter(source, None)]
-    return found if "".join(token.value for token in found) == source else None
+    """All tokens of a template that is known to parse, white space included; None if it has statements."""
+    if "{%" in source or "{#" in source:
+        return None
+    found: list[Token] = []
+    position = 0
+    while (start := source.find("{{", position)) >= 0:
+        found.append(Token("text", source[position:start]))
+        position = _begin(source, start, found)
+        depth = 0
+        while not (depth == 0 and source.startswith(("}}", "-}}", "+}}"), position)):
+            match = _TOKEN.match(source, position)
+            if match is None or match.lastgroup is None:
+                return None
+            found.append(Token(match.lastgroup, match[0]))
+            depth += _depth(found[-1])
+            position = match.end()
+        end = position + (2 if source[position] == "}" else 3)
+        found.append(Token("end", source[position:end]))
+        position = end
+    return [*found, Token("text", source[position:])]
+
+
+def _begin(source: str, start: int, found: list[Token]) -> int:
+    end = start + (3 if source[start + 2 : start + 3] in ("-", "+") else 2)
+    found.append(Token("begin", source[start:end]))
+    return end
+
+
+def _depth(token: Token) -> int:
+    return (token.value in _OPEN) - (token.value in _CLOSE) if token.kind == "operator" else 0
 
 
 def expression(guard: Guard) -> str:
@@ -88,7 +125,7 @@ def conjuncts(text: str) -> list[str]:
     depth = 0
     parts: list[list[Token]] = [[]]
     for token in cut:
-        depth += (token.value in _OPEN) - (token.value in _CLOSE) if token.kind == "operator" else 0
+        depth += _depth(token)
         if depth == 0 and token.kind == "name" and token.value in ("or", "if"):
             return [text]
         if depth == 0 and token == Token("name", "and"):
@@ -100,7 +137,7 @@ def conjuncts(text: str) -> list[str]:
 
 def words(text: str) -> list[Token]:
     """The tokens of an expression without white space and without brackets around the whole."""
-    found = [token for token in _inside(text) if token.kind != "whitespace"]
+    found = [token for token in _inside(text) if token.kind != "space"]
     while len(found) > 2 and found[0].value == "(" and _closing(found, 0) == len(found) - 1:
         found = found[1:-1]
     return found
@@ -126,7 +163,7 @@ def operand(text: str) -> str:
     simple = all(
         token.value == "." or (token.kind == "name" and token.value not in operators) for token in found
     )
-    whole = len(found) < len([token for token in _inside(text) if token.kind != "whitespace"])
+    whole = len(found) < len([token for token in _inside(text) if token.kind != "space"])
     return text if simple or whole or len(found) == 1 else f"({text})"
 
 
@@ -134,7 +171,7 @@ def _bracketed(text: str) -> str:
     """Brackets around what binds looser than `and`."""
     depth = 0
     for token in _inside(text):
-        depth += (token.value in _OPEN) - (token.value in _CLOSE) if token.kind == "operator" else 0
+        depth += _depth(token)
         if depth == 0 and token.kind == "name" and token.value in ("or", "if"):
             return f"({text})"
     return text
@@ -142,14 +179,13 @@ def _bracketed(text: str) -> str:
 
 def _inside(text: str) -> list[Token]:
     found = tokens("{{ " + text + " }}") or []
-    return [token for token in found if token.kind not in ("variable_begin", "variable_end")]
+    return [token for token in found if token.kind not in ("text", "begin", "end")]
 
 
 def _closing(found: list[Token], start: int) -> int:
     depth = 0
     for index in range(start, len(found)):
-        if found[index].kind == "operator":
-            depth += (found[index].value in _OPEN) - (found[index].value in _CLOSE)
+        depth += _depth(found[index])
         if depth == 0:
             return index
     return -1
@@ -184,7 +220,7 @@ class Rewriter:
         if not any(read.path[0] in self.names for read in template.reads):
             return template
         cut = tokens(template.source)
-        if cut is None or any(token.kind == "block_begin" for token in cut):
+        if cut is None:
             self.failed += [read.path[0] for read in template.reads if read.path[0] in self.names]
             return template
         return Template(self._changed(cut), template.at)
@@ -232,14 +268,14 @@ def _is_read(cut: list[Token], index: int) -> bool:
 
 
 def _before_that(cut: list[Token], index: int) -> Token:
-    seen = [token for token in cut[:index] if token.kind != "whitespace"]
+    seen = [token for token in cut[:index] if token.kind != "space"]
     return seen[-2] if len(seen) > 1 else Token("", "")
 
 
 def _neighbour(cut: list[Token], index: int, step: int) -> Token:
     index += step
     while 0 <= index < len(cut):
-        if cut[index].kind != "whitespace":
+        if cut[index].kind != "space":
             return cut[index]
         index += step
     return Token("", "")
@@ -274,7 +310,7 @@ def _test(cut: list[Token], index: int) -> tuple[int, bool | None]:
     """The index behind `is [not] defined` if that follows, and which of the two it is."""
     found: list[str] = []
     while index < len(cut) and len(found) < 3:
-        if cut[index].kind != "whitespace":
+        if cut[index].kind != "space":
             found.append(cut[index].value)
             if found == ["is", "defined"]:
                 return index + 1, True
@@ -287,8 +323,8 @@ def _test(cut: list[Token], index: int) -> tuple[int, bool | None]:
 def _is_operand(cut: list[Token], index: int, end: int) -> bool:
     before = _neighbour(cut, index, -1)
     after = _neighbour(cut, end - 1, 1)
-    left = before.kind == "variable_begin" or before.value in ("(", "and", "or", "not")
-    return left and (after.kind == "variable_end" or after.value in (")", "and", "or"))
+    left = before.kind == "begin" or before.value in ("(", "and", "or", "not")
+    return left and (after.kind == "end" or after.value in (")", "and", "or"))
 
 
 # --- literals -----------------------------------------------------------------------------------------

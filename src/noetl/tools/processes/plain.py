@@ -65,19 +65,22 @@ def _walk(value: object, path: _Path, above: list[int]) -> object:
     if len(above) >= MAX_DEPTH:
         raise NotPlainError(f"the result is nested deeper than {MAX_DEPTH} levels, at {_place(path[:4])}…")
     above.append(id(value))
-    if isinstance(value, dict):
-        plain: object = {
-            _key(key, path): _walk(item, (*path, _step(key)), above) for key, item in value.items()
-        }
+    plain: object
+    if isinstance(value, dict):  # loops, not comprehensions: those take a frame of their own in each level
+        plain = mapping = {}
+        for key, item in value.items():
+            mapping[_key(key, path)] = _walk(item, (*path, _step(key)), above)
     elif isinstance(value, list | tuple):
-        plain = [_walk(item, (*path, f"[{index}]"), above) for index, item in enumerate(value)]
+        plain = items = []
+        for index, item in enumerate(value):
+            items.append(_walk(item, (*path, f"[{index}]"), above))
     else:
         plain = _walk(_converted(value, path), path, above)
     above.pop()
     return plain
 
 
-def _converted(value: object, path: _Path) -> object:  # noqa: PLR0911 - one line for each kind of value
+def _converted(value: object, path: _Path) -> object:
     """One object as something closer to JSON."""
     kind = type(value)
     if kind.__module__ in ("datetime", "pandas._libs.tslibs.timestamps") and hasattr(value, "isoformat"):

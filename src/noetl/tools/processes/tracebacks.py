@@ -48,7 +48,7 @@ def _one(error: BaseException, file: str, first_line: int, source: list[str]) ->
     frames = _frames(error.__traceback__, file)
     if len(frames) > MAX_FRAMES:
         left_out = len(frames) - MAX_FRAMES
-        frames = frames[: MAX_FRAMES // 2] + [("", left_out, "")] + frames[-MAX_FRAMES // 2 :]
+        frames = [*frames[: MAX_FRAMES // 2], ("", left_out, ""), *frames[-MAX_FRAMES // 2 :]]
     for name, line, function in frames:
         if not name:
             lines.append(f"  … {line} more")

@@ -39,7 +39,7 @@ LIFELINE: Final = (
 )
 
 
-class CommandError(Exception):
+class ProgramError(Exception):
     """A program that cannot be started."""
 
 
@@ -74,14 +74,14 @@ def environment(values: object) -> dict[str, str]:
     if values is None:
         return {}
     if not isinstance(values, Mapping):
-        raise CommandError("`env` is not a mapping")
+        raise ProgramError("`env` is not a mapping")
     found: dict[str, str] = {}
     for name, value in values.items():
         if value is None:
             continue
         text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
         if not name or "=" in str(name) or "\0" in f"{name}{text}":
-            raise CommandError("`env` holds a name or a value that no variable can have")
+            raise ProgramError("`env` holds a name or a value that no variable can have")
         found[str(name)] = text
     return found
 
@@ -90,7 +90,7 @@ def folder_of(written: object, folder: Path) -> Path:
     """The folder to run in."""
     cwd = folder if written is None else folder / str(written)
     if not cwd.is_dir():
-        raise CommandError("the folder that `cwd` names does not exist")
+        raise ProgramError("the folder that `cwd` names does not exist")
     return cwd
 
 
@@ -139,7 +139,7 @@ async def _start(
         )
     except (OSError, ValueError) as error:
         os.close(ours)
-        raise CommandError(f"the program cannot be started ({type(error).__name__})") from None
+        raise ProgramError(f"the program cannot be started ({type(error).__name__})") from None
     except asyncio.CancelledError:
         os.close(ours)
         raise
@@ -286,7 +286,7 @@ def find_program(name: str) -> str:
     """The file of a program on the path that children have."""
     found = shutil.which(name, path=PATH)
     if found is None:
-        raise CommandError(f"there is no program `{name}`")
+        raise ProgramError(f"there is no program `{name}`")
     return found
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from noetl.records.outcome import Outcome
 from noetl.records.protocols import ToolCall, ToolContext
-from noetl.tools.commands import CommandError, Ended, OutputLimitError, Program, run_program, text_of
 from noetl.tools.outcomes import failed, ok
+from noetl.tools.programs import Ended, OutputLimitError, Program, ProgramError, run_program, text_of
 
 
 async def credential_fields(auth: object, context: ToolContext) -> Mapping[str, Any]:
@@ -23,7 +23,7 @@ def require_process_isolation(spec: Mapping[str, Any]) -> None:
     """Anything stricter must not be passed over in silence."""
     wanted = spec.get("isolation", "process")
     if wanted != "process":
-        raise CommandError(f"the isolation `{wanted}` is not available for this tool; `process` is")
+        raise ProgramError(f"the isolation `{wanted}` is not available for this tool; `process` is")
 
 
 async def outcome_of(call: ToolCall, context: ToolContext, started: float, program: Program) -> Outcome:
