@@ -53,6 +53,8 @@ THIRD_PARTY = {
     "results": {"msgspec", "obstore", "pyarrow"},
     "tools": {
         "aiohttp",
+        "multidict",
+        "yarl",
         "duckdb",
         "msgspec",
         "nats",
@@ -67,7 +69,7 @@ THIRD_PARTY = {
     "client": {"aiohttp", "msgspec"},
     "worker": {"msgspec", "opentelemetry", "prometheus_client", "structlog"},
     "server": {"litestar", "msgspec", "prometheus_client", "structlog", "uvicorn"},
-    "embedded": {"structlog"},
+    "embedded": {"msgspec", "structlog"},
     "cli": {"msgspec", "rich", "uvicorn"},
     "testing": {"msgspec"},
 }

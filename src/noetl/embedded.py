@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from noetl.control.plane import ControlPlane
+from noetl.control.plane import ControlPlane, UnknownExecutionError
 from noetl.engine.state import Data, State
 from noetl.engine.turn import error_data
 from noetl.engine.workload import materialise
@@ -23,9 +24,12 @@ from noetl.records.protocols import ToolKind
 from noetl.records.result_ref import ref_from_data
 from noetl.results.bodies import FileBodies
 from noetl.secrets.keychain import Resolver
-from noetl.store.protocol import Store
+from noetl.store.protocol import CatalogEntry, InboxRow, Store
 from noetl.tools.registry import builtin_kinds, runnable
 from noetl.worker.worker import Worker
+
+INBOX_SECONDS: Final = 0.05
+"""How often the inbox is looked at; a look that finds nothing costs one number read."""
 
 
 class Embedded:
@@ -41,7 +45,9 @@ class Embedded:
         on_log: Callable[[str, str, str, str], None] | None = None,
         tool: Callable[[str], ToolKind] = runnable,
         resolver: Resolver | None = None,
+        inbox: bool = False,
     ) -> None:
+        """`inbox`: carries out the requests that other processes leave in the store."""
         self.clock = clock or SystemClock()
         self.store = store
         self._resolver = resolver
@@ -49,7 +55,7 @@ class Embedded:
         kinds = builtin_kinds()
         bodies = FileBodies(folder)
         self.control = ControlPlane(
-            store, kinds, clock=self.clock, on_event=on_event, load_stored=_loader(bodies)
+            store, kinds, clock=self.clock, on_event=on_event, load_stored=stored_loader(bodies)
         )
         self._worker = Worker(
             self.control,
@@ -61,19 +67,23 @@ class Embedded:
             on_crash=self._crash,
             prepare=self.prepare,
         )
-        self._running: asyncio.Task[None] | None = None
+        self._takes_requests = inbox
+        self._running: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Embedded:
         self._crashed = asyncio.get_running_loop().create_future()
-        self._running = asyncio.create_task(self._worker.run())
+        self._running.append(asyncio.create_task(self._worker.run()))
+        if self._takes_requests:
+            self._running.append(asyncio.create_task(self._take_requests()))
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._running is not None:
-            self._running.cancel()
-            await asyncio.gather(self._running, return_exceptions=True)
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+        await self.control.settle()
         if self._crashed is not None and not self._crashed.done():
             self._crashed.cancel()
 
@@ -93,7 +103,15 @@ class Embedded:
         except NoetlError as error:
             return {}, error_data(error.code, error.message)
 
-    async def start(self, loaded: Loaded, payload: Data) -> str:
+    async def _take_requests(self) -> None:
+        try:
+            while True:
+                await take_requests(self.control, self.store)
+                await asyncio.sleep(INBOX_SECONDS)
+        except NoetlError as error:
+            self._crash("", error)
+
+    async def start(self, loaded: Loaded, payload: Data, *, execution_id: str | None = None) -> str:
         """Registers a checked playbook and starts an execution of it."""
         playbook = loaded.playbook
         assert playbook is not None
@@ -101,8 +119,15 @@ class Embedded:
         entry = await self.store.register(
             playbook.path, playbook.name, playbook.dialect, loaded.text.encode(), now
         )
-        keychain, problem = await self.prepare(playbook, payload)
-        return await self.control.start(entry, payload, keychain=keychain, problem=problem)
+        return await self.start_registered(entry, payload, execution_id=execution_id)
+
+    async def start_registered(
+        self, entry: CatalogEntry, payload: Data, *, execution_id: str | None = None
+    ) -> str:
+        keychain, problem = await self.prepare(self.control.plan(entry).playbook, payload)
+        return await self.control.start(
+            entry, payload, keychain=keychain, problem=problem, execution_id=execution_id
+        )
 
     async def resume(self, execution_id: str) -> None:
         """Goes on with an execution that another process began."""
@@ -125,7 +150,33 @@ class Embedded:
         return await waiting
 
 
-def _loader(bodies: FileBodies) -> Callable[[Data], Any]:
+async def take_requests(control: ControlPlane, store: Store) -> None:
+    """Carries out what other processes have asked for. One that came too late is dropped: it has no effect."""
+    if not await store.changed():
+        return
+    for row in await store.take_inbox():
+        runs_here = control.is_open(row.execution_id)
+        with contextlib.suppress(UnknownExecutionError):
+            await _carry_out(control, row)
+        if not runs_here:
+            control.forget(row.execution_id)
+
+
+async def _carry_out(control: ControlPlane, row: InboxRow) -> None:
+    match row.kind:
+        case "signal":
+            await control.signal(row.execution_id, row.payload["name"], row.payload.get("data"))
+        case "cancel":
+            await control.cancel(row.execution_id, row.payload.get("reason"))
+        case "pause":
+            await control.pause(row.execution_id)
+        case "resume":
+            # Only what is paused here goes on here: another execution would be left behind when this one ends.
+            if control.is_open(row.execution_id):
+                await control.resume(row.execution_id)
+
+
+def stored_loader(bodies: FileBodies) -> Callable[[Data], Any]:
     async def load_stored(ref: Data) -> Any:  # noqa: ANN401 - plain data
         found = ref_from_data(ref)
         assert found is not None

@@ -86,6 +86,11 @@ class Live:
             if not waiter.done():
                 waiter.set_result(None)
 
+    async def settle(self) -> None:
+        """Waits until nothing is being decided or written."""
+        while self._drainer is not None:
+            await asyncio.wait({self._drainer})
+
     async def _drain(self) -> None:
         try:
             while self._asked:
@@ -101,8 +106,8 @@ class Live:
             version = self.state.seq - len(turn.facts)
             if turn.facts:
                 await self._commit(self, turn, version)
+        # Nobody may wait for ever: whoever asked hears of whatever went wrong, and raises it there.
         except BaseException as error:
-            # Nobody may wait for ever: whoever asked hears of whatever went wrong, and it goes on from there.
             for asked in batch:
                 if not asked.answer.done():
                     asked.answer.set_exception(error)

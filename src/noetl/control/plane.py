@@ -109,7 +109,8 @@ class ControlPlane:
         """Opens an execution again, from its log, and goes on with it."""
         live = await self.open(execution_id, keychain)
         if not live.state.is_over:
-            await live.change(decide.resume)
+            held = frozenset(live.epochs)
+            await live.change(lambda turn: decide.resume(turn, held))
         return live.state
 
     async def cancel(self, execution_id: str, reason: str | None = None) -> None:
@@ -191,6 +192,15 @@ class ControlPlane:
     def is_open(self, execution_id: str) -> bool:
         """Whether an execution is in memory, and so under way in this process."""
         return execution_id in self._live
+
+    def new_id(self) -> str:
+        """An id for an execution that is still to be started."""
+        return self._ids.next()
+
+    async def settle(self) -> None:
+        """Waits until everything that was decided is written."""
+        for live in list(self._live.values()):
+            await live.settle()
 
     def forget(self, execution_id: str) -> None:
         """Drops a finished execution from memory."""
@@ -288,8 +298,8 @@ class ControlPlane:
         )
         try:
             await self.store.append(change)
+        # What was decided is not in the log, so the state in memory is not what happened.
         except BaseException:
-            # What was decided is not in the log, so the state in memory is not what happened.
             self._live.pop(state.execution_id, None)
             raise
         if self._on_event is not None:

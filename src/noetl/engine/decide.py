@@ -5,7 +5,7 @@ Every function takes a turn, emits facts, and lets tokens run on as far as they 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from noetl.engine.entering import deliver
@@ -97,12 +97,15 @@ def pause(turn: Turn) -> None:
         turn.playbook_event("execution.paused")
 
 
-def resume(turn: Turn) -> None:
-    """Goes on with a paused execution, or with one whose process ended."""
+def resume(turn: Turn, held: Collection[str] = ()) -> None:
+    """Goes on with a paused execution, or with one whose process ended.
+
+    `held`: the step runs that a worker still has; a pause does not take its work away.
+    """
     if turn.state.is_over:
         return
     turn.playbook_event("execution.resumed")
-    turn.ready.extend(turn.state.runs)
+    turn.ready.extend(run_id for run_id in turn.state.runs if run_id not in held)
     deliver(turn)
 
 

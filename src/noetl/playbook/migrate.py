@@ -49,7 +49,8 @@ def migrate(loaded: Loaded, kinds: Table[str, ToolDescription]) -> Migration:
     again = load(text.encode(), kinds)
     if again.playbook is None:
         # Better no migration than one that does not run.
-        raise NoetlError(f"the migrated playbook is not valid: {again.diagnostics[0].message}")
+        mistake = next(one.message for one in again.diagnostics if one.severity == "error")
+        raise NoetlError(f"the migrated playbook is not valid: {mistake}")
     return Migration(text=text)
 
 
@@ -95,6 +96,8 @@ class _Migrator:
         body = step.body
         if len(body) == 1 and isinstance(body[0], Case):
             nodes, ways, kept = rewrite_case(step, body[0], bodies, readable=self._can_read(step))
+            if self._is_read_elsewhere(step, kept):
+                self._report.say("case-values", body[0].at)
             if len(nodes) > 1:
                 self._check_views(step)
         else:
@@ -129,6 +132,12 @@ class _Migrator:
         last = bodies.readable(last)
         behind = bodies.stored(last.label, step.sink, in_tasks(last.label, kept), keep=True)
         return (*nodes[:-1], last, *behind)
+
+    def _is_read_elsewhere(self, step: Step, kept: frozenset[str]) -> bool:
+        """Does another step look in `ctx` for what only this step run keeps?"""
+        others = tuple(other for other in self._playbook.steps if other is not step)
+        read = paths_read((others, self._playbook.workbook))
+        return any(path[0] == "ctx" and path[1:2] and path[1] in kept for path in read)
 
     def _can_read(self, step: Step) -> bool:
         """Can an arc read the step's result by its name?"""

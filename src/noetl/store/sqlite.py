@@ -57,14 +57,7 @@ def open_store(
     path = database_path(url)
     if path is None:
         return _open(None, None, owner=True, busy_seconds=busy_seconds)
-    if path.is_dir():
-        raise StoreError(f"{path} is a folder. Name a file in it for the database.")
-    if not path.exists():
-        if not (create and owner):
-            raise StoreError(
-                f"There is no database at {path}. Run a playbook with it first, or name another."
-            )
-        _make_folder(path.parent)
+    _look_at(path, create=create and owner)
     if not owner:
         return _open(path, None, owner=False, busy_seconds=busy_seconds)
     lock = OwnerLock(path)
@@ -75,12 +68,21 @@ def open_store(
         raise
 
 
-def _make_folder(folder: Path) -> None:
+def _look_at(path: Path, *, create: bool) -> None:
+    """StoreError where there is no database and none is to be made; its folder is made if it must be."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            raise StoreError(f"{path} is a folder. Name a file in it for the database.")
+        if path.exists():
+            return
+        if not create:
+            raise StoreError(
+                f"There is no database at {path}. Run a playbook with it first, or name another."
+            )
+        path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as refused:
         raise StoreError(
-            f"The folder {folder} cannot be made ({refused.strerror}). Choose another place for the database."
+            f"There can be no database at {path} ({refused.strerror}). Choose another place for it."
         ) from refused
 
 
@@ -156,7 +158,7 @@ class SqliteStore:
         return changed
 
     async def append(self, change: Append) -> None:
-        """See `Store.append`. KeyReusedError where a key stands for another event; ValueError: no such change."""
+        """See `Store.append`. KeyReusedError where a key stands for another event."""
         self._require_owner()
         await self._writer.append(prepare(change))
 

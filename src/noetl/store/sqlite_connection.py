@@ -41,15 +41,21 @@ _ADVICE: Final = {
 
 
 def database_path(url: str) -> Path | None:
-    """The file that a `sqlite:///…` address names; None for a database in memory."""
+    """The file that a `sqlite:///…` address names, links followed; None for a database in memory."""
     prefix = "sqlite:///"
-    if not url.startswith(prefix) or not url.removeprefix(prefix):
+    if not url.startswith(prefix) or not url.removeprefix(prefix) or "\0" in url:
         raise StoreError(
             f"`{url}` is no address of a SQLite database. Write `sqlite:///folder/file.db`, with a fourth "
             "slash for an absolute path, or `sqlite:///:memory:`."
         )
     place = url.removeprefix(prefix)
-    return None if place == MEMORY else Path(place).absolute()
+    if place == MEMORY:
+        return None
+    try:
+        # Two names of one file must lead to one lock.
+        return Path(place).resolve()
+    except (OSError, RuntimeError) as refused:
+        raise StoreError(f"`{url}` leads nowhere ({refused}). Choose another place.") from refused
 
 
 def store_error(error: sqlite3.Error, path: Path | None) -> StoreError:

@@ -7,12 +7,14 @@ conversion of results are written once. It lives as long as one call of `evaluat
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Literal, NoReturn, TypeAlias
 
 from noetl.errors import TemplateBudgetError, TemplateValueError
 from noetl.template.budget import BLOCK, ITEM_BYTES, Budget
 from noetl.template.lookup import Missing, Scope, View, kind_name
 from noetl.template.methods import Value
+
+SqlRole: TypeAlias = Literal["in_list", "identifier", "sql"]
 
 MAX_RESULT_DEPTH = 100
 MAX_CALL_DEPTH = 24
@@ -21,8 +23,21 @@ _SCALARS = frozenset((str, int, float, bool, type(None)))
 _TEXT_KINDS = (list, tuple, dict, range)
 
 
+class SqlPart:
+    """A value, and what it is to become in SQL text: the work of the filters of the same names.
+
+    It is no value of its own: whatever else is done with it is refused.
+    """
+
+    __slots__ = ("role", "value")
+
+    def __init__(self, value: object, role: SqlRole) -> None:
+        self.value = value
+        self.role = role
+
+
 class Evaluation:
-    __slots__ = ("budget", "depth", "on_secret", "resolve", "strict")
+    __slots__ = ("budget", "depth", "on_output", "on_secret", "resolve", "strict")
 
     def __init__(
         self,
@@ -30,11 +45,14 @@ class Evaluation:
         strict: bool,
         budget: Budget | None = None,
         on_secret: Callable[[object], None] | None = None,
+        on_output: Callable[[Evaluation, object], str] | None = None,
     ) -> None:
         self.resolve = scope.resolve
         self.strict = strict
         self.budget = budget
         self.on_secret = on_secret
+        # Writes each value that a template puts into its text; without it `text` does.
+        self.on_output = on_output
         self.depth = 0
 
     def spend(self, work: int) -> None:
@@ -133,6 +151,15 @@ class Evaluation:
 
     # Values coming out.
 
+    def shown(self, value: object) -> str:
+        """The value as an expression puts it into the template's text."""
+        return self.text(value) if self.on_output is None else self.on_output(self, value)
+
+    def secret(self, value: object) -> None:
+        """Tells that an expression which reads the keychain gave this value."""
+        if self.on_secret is not None:
+            self.on_secret(self.native(value.value if isinstance(value, SqlPart) else value))
+
     def text(self, value: object) -> str:
         """The value as it stands in rendered text."""
         if type(value) is str:
@@ -211,4 +238,6 @@ class _NativeWalk:
 
 
 def refuse(value: object) -> NoReturn:
+    if isinstance(value, SqlPart):
+        raise TemplateValueError(f"the filter `{value.role}` must be the last of its expression")
     raise TemplateValueError(f"a {kind_name(value)} is not a value a template can give")

@@ -11,7 +11,7 @@ from typing import Final
 
 from noetl.errors import TemplateValueError
 from noetl.template.budget import ITEM_BYTES, check_integer
-from noetl.template.evaluation import Evaluation
+from noetl.template.evaluation import Evaluation, SqlPart, SqlRole
 from noetl.template.lookup import Missing, dotted, kind_name
 from noetl.template.methods import Value
 
@@ -128,18 +128,30 @@ def _depth(data: Value) -> int:
     return 1 + max(map(_depth, data), default=0) if isinstance(data, list) else 0
 
 
+def _sql_part(role: SqlRole) -> Filter:
+    def mark(run: Evaluation, value: Value) -> SqlPart:
+        if run.on_output is None:
+            raise TemplateValueError(f"the filter `{role}` belongs to the text of a SQL tool")
+        return SqlPart(value, role)
+
+    return mark
+
+
 FILTERS: Final[dict[str, Filter]] = {
     "count": length,
     "d": default,
     "default": default,
     "first": first,
     "float": to_float,
+    "identifier": _sql_part("identifier"),
+    "in_list": _sql_part("in_list"),
     "int": to_int,
     "join": join,
     "last": last,
     "length": length,
     "list": to_list,
     "lower": lower,
+    "sql": _sql_part("sql"),
     "string": string,
     "tojson": to_json,
     "trim": trim,

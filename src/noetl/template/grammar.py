@@ -16,7 +16,7 @@ from noetl.template.filters import FILTERS, default
 from noetl.template.lookup import Read
 from noetl.template.methods import Value
 from noetl.template.operators import BINARY, COMPARISONS, negative, positive
-from noetl.template.tokens import END, NAME, NUMBER, OPERATOR, REFUSED, STRING, Refused, Token, cut
+from noetl.template.tokens import END, NAME, NUMBER, OPERATOR, STRING, Refused, Token, cut
 
 _CONSTANTS: Final[dict[str, object]] = {
     "true": True, "True": True, "false": False, "False": False, "none": None, "None": None,
@@ -64,7 +64,7 @@ class FastProgram:
         self.value: Closure = only if sole and only is not None else self._render
 
     def evaluate(self, run: Evaluation) -> object:
-        if not self.sole:
+        if not self.sole or run.on_output is not None:
             return self._render(run)
         result = self.value(run)
         # Data read from the scope is JSON already, and may be too large to be walked each time.
@@ -76,14 +76,15 @@ class FastProgram:
 
     def _render(self, run: Evaluation) -> str:
         texts: list[str] = []
+        shown = run.text if run.on_output is None else run.shown
         for text, closure, secret in self._pieces:
             if closure is None:
                 texts.append(text)
                 continue
             value = closure(run)
-            texts.append(run.text(value))
-            if secret and run.on_secret is not None:
-                run.on_secret(run.native(value))
+            texts.append(shown(value))
+            if secret:
+                run.secret(value)
         return "".join(texts)
 
 
@@ -140,7 +141,7 @@ class _Parser:
     def whole(self) -> Closure:
         closure = self._conditional()
         if self._tokens[self._index][0] != END:
-            raise REFUSED
+            raise Refused
         return closure
 
     def _conditional(self) -> Closure:
@@ -239,13 +240,13 @@ class _Parser:
             if text in _CONSTANTS:
                 return self._postfix(self._constant(_CONSTANTS[text]), text.lower())
             if text in _RESERVED:
-                raise REFUSED
+                raise Refused
             return self._name(text, offset)
         if kind == STRING:
             return self._postfix(self._constant(text[1:-1]), "text")
         if kind == NUMBER:
             if len(text) > 17 or (text[0] == "0" and len(text) > 1 and text[1] != "."):
-                raise REFUSED
+                raise Refused
             return self._postfix(self._constant(float(text) if "." in text else int(text)), "number")
         if text == "(" and kind == OPERATOR:
             self._count()
@@ -257,7 +258,7 @@ class _Parser:
             return self._postfix(self._list(), "list")
         if text == "{" and kind == OPERATOR:
             return self._postfix(self._dict(), "mapping")
-        raise REFUSED
+        raise Refused
 
     def _constant(self, value: object) -> Closure:
         closure = closures.constant(value)
@@ -273,13 +274,13 @@ class _Parser:
         while tokens[index][1] == "." and tokens[index][0] == OPERATOR:
             attribute = tokens[index + 1]
             if attribute[0] != NAME:
-                raise REFUSED
+                raise Refused
             if tokens[index + 2][1] == "(" and tokens[index + 2][0] == OPERATOR:
                 break
             keys.append(attribute[1])
             index += 2
         if len(keys) > _MAX_OPERATORS:
-            raise REFUSED
+            raise Refused
         self._index = index
         path = (name, *keys)
         position = len(self.reads)
@@ -301,7 +302,7 @@ class _Parser:
             if symbol == ".":
                 attribute = self._tokens[self._index]
                 if attribute[0] != NAME:
-                    raise REFUSED
+                    raise Refused
                 self._index += 1
                 path = f"{path}.{attribute[1]}"
                 if self._take("("):
@@ -323,7 +324,7 @@ class _Parser:
                 else:
                     read = None
             else:
-                raise REFUSED
+                raise Refused
 
     def _extend_read(self, read: int | None, key: str) -> None:
         if read is not None:
@@ -371,7 +372,7 @@ class _Parser:
         name = self._tokens[self._index + 1]
         function = FILTERS.get(name[1]) if name[0] == NAME else None
         if function is None:
-            raise REFUSED
+            raise Refused
         self._index += 2
         if function is default:
             self._guard(first_read)
@@ -379,7 +380,7 @@ class _Parser:
         following = self._tokens[self._index]
         if following[0] == OPERATOR and following[1] in "(.":
             # A call of what the filter gave, or a filter with a dotted name.
-            raise REFUSED
+            raise Refused
         return closures.filtered(function, value, args)
 
     def _test(self, value: Closure, first_read: int) -> Closure:
@@ -391,11 +392,11 @@ class _Parser:
         self._index += 1
         if following[0] in _TEST_ARGUMENT_KINDS:
             if following[1] not in ("and", "or", "else") or following[0] != NAME:
-                raise REFUSED
+                raise Refused
         elif following[0] == OPERATOR and following[1] in "([{.":
-            raise REFUSED
+            raise Refused
         if name[0] != NAME:
-            raise REFUSED
+            raise Refused
         if name[1] == "none":
             positive, negative = closures.is_none(value, True), closures.is_none(value, False)
             self._negations[positive] = negative
@@ -405,7 +406,7 @@ class _Parser:
             if name[1] == "undefined":
                 positive, negative = negative, positive
         else:
-            raise REFUSED
+            raise Refused
         return negative if negated else positive
 
     def _guard(self, first_read: int) -> None:
@@ -441,13 +442,13 @@ class _Parser:
 
     def _expect(self, symbol: str) -> None:
         if not self._take(symbol):
-            raise REFUSED
+            raise Refused
 
     def _count(self) -> None:
         """Closures call each other as deep as operators nest; Jinja judges what goes deeper."""
         self._operators += 1
         if self._operators > _MAX_OPERATORS:
-            raise REFUSED
+            raise Refused
 
 
 def subscript_path(path: str, key: object) -> str:

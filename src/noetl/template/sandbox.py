@@ -55,6 +55,19 @@ _TOO_DEEP: Final = f"the template is nested more than {MAX_NESTING} levels deep"
 assert TEXT_FILTERS.keys() <= ALL_FILTERS.keys()
 
 
+class Output(str):
+    """Text that is the template's own, or that `on_output` has written."""
+
+    __slots__ = ()
+
+
+# Such text may hold values that never were an expression's: a filter's arguments, for one.
+_UNWRITTEN: Final = (
+    "a `filter` or `call` block or a recursive loop cannot write into this text; "
+    "keep its text by `{% set %}` and write `{{ … | sql }}`"
+)
+
+
 class Function:
     """Something of the sandbox's own that a template may call."""
 
@@ -204,14 +217,14 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
 
     def passed(self, context: ScopeContext, text: str) -> str:
         context.run.produce(len(text))
-        return text
+        return text if context.run.on_output is None else Output(text)
 
     def shown(self, context: ScopeContext, secret: bool, value: Value) -> str:
         run = context.run
-        text = run.text(value)
-        if secret and run.on_secret is not None:
-            run.on_secret(run.native(value))
-        return text
+        text = run.shown(value)
+        if secret:
+            run.secret(value)
+        return text if run.on_output is None else Output(text)
 
     def call(__self, __context: Value, __obj: Value, *args: Value, **kwargs: Value) -> Value:  # noqa: N805
         run: Evaluation = __context.run
@@ -247,6 +260,10 @@ class JinjaProgram:
 
     def evaluate(self, run: Evaluation) -> object:
         result = self.value(run)
+        if self.sole and run.on_output is not None:
+            if self._secret:
+                run.secret(result)
+            return run.shown(result)
         if self.sole:
             result = run.native(result)
             if self._secret and run.on_secret is not None:
@@ -261,6 +278,8 @@ class JinjaProgram:
             texts = list(self._template.root_render_func(context))
         except JinjaError as error:
             raise TemplateValueError(error.message or "the template cannot be rendered") from None
+        if run.on_output is not None and not all(type(text) is Output for text in texts):
+            raise TemplateValueError(_UNWRITTEN)
         return context.vars[_RESULT] if self.sole else "".join(texts)
 
 

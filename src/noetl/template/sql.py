@@ -1,7 +1,8 @@
 """Where the values of a SQL text stand: bare, in a string, in a comment, in a quoted name.
 
-A lexer for the SQL dialects' quoting, fed the text between a template's expressions. It decides no
-quoting itself; it tells those who do, and those who warn of places where no value can stand.
+A lexer for the SQL dialects' quoting, fed the text between a template's values. It decides no quoting
+itself; it tells those who do, and those who warn of places where no value can stand. Where a dialect's
+own lexer could read a text in another way than this one, the text is called unclear, never guessed at.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from noetl.template.tokens import END, NAME, OPERATOR, Refused, Token, cut
 
 Dialect: TypeAlias = Literal["postgres", "duckdb", "sqlite", "snowflake"]
 Place: TypeAlias = Literal["bare", "string", "comment", "dollar_quote", "identifier"]
+StringKind: TypeAlias = Literal["plain", "escapes", "coded"]
+"""Of a quoted string: as it is, with backslash escapes, or in digits or code points (`X'41'`)."""
 
 NAME_COMES_AFTER: Final = frozenset(
     {"join", "into", "update", "table", "view", "schema", "index", "column", "sequence"}
@@ -45,7 +48,7 @@ def survey(source: str, dialect: Dialect) -> SqlText | None:
         parts = cut(source)
     except Refused:
         return None
-    lexer = _Lexer(dialect)
+    lexer = Lexer(dialect)
     spots = []
     for part in parts:
         if isinstance(part, str):
@@ -81,20 +84,47 @@ def _last_filter(tokens: list[Token]) -> str | None:
 
 _SHAPES: Final = {NAME: "n", END: "e"}
 _MARKS: Final = {".": ".", "|": "|"}
-_PLAIN: Final = re.compile(r"[^\s'\"`\[$/\-\w.;()]+|\s+|\d[\w.]*")
-_WORD: Final = re.compile(r"[^\W\d]\w*")
-_DOLLAR: Final = re.compile(r"\$(?:[A-Za-z_]\w*)?\$")
+
+# What the lexers of databases take for letters: every character beyond ASCII is one.
+_LETTERS: Final = "A-Za-z_\x80-\U0010ffff"
+_SPACE: Final = re.compile(r"[ \t\n\r\f\v]+")
+_WORD: Final = re.compile(rf"[{_LETTERS}][{_LETTERS}0-9$]*")
+_NUMBER: Final = re.compile(rf"[0-9][{_LETTERS}0-9.]*")
+_SIGNS: Final = re.compile(rf"[^\s'\"`\[$/\-.;()@:#0-9{_LETTERS}]+")
+_DOLLAR: Final = re.compile(rf"\$(?:[{_LETTERS}][{_LETTERS}0-9]*)?\$")
+_VARIABLE_CALL: Final = re.compile(rf"[$@:#](?:[{_LETTERS}0-9$]|::)+\(")
+_ODD_SPACE: Final = re.compile("[\x85\xa0\u1680\u180e\u2000-\u200f\u2028\u2029\u202f\u205f\u3000\ufeff]")
+
+_ENDS_STRING: Final = {
+    "plain": re.compile("'"),
+    "escapes": re.compile(r"'|\\.?", re.DOTALL),
+    "coded": re.compile("'"),
+}
+_ENDS_LINE: Final = re.compile("\n")
+_ENDS_LINE_EITHER: Final = re.compile("[\r\n]")
+_ENDS_BLOCK: Final = re.compile(r"\*/")
+_NESTS_BLOCK: Final = re.compile(r"/\*|\*/")
+_ENDS_NAME: Final = {closer: re.compile(re.escape(closer)) for closer in '"`]'}
+
+_LIKE_POSTGRES: Final = ("postgres", "duckdb")
+_BACKTICKS: Final = ("sqlite", "duckdb")
+_CODED_PREFIXES: Final = ("b", "x")
 
 
-class _Lexer:
+class Lexer:
     """Keeps the state of the text read so far."""
 
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
         self.place: Place = "bare"
-        self._closer = ""
+        self.string_kind: StringKind = "plain"
+        """Of the string the lexer is in, or was in last."""
+        self.cuts_escape = False
+        """The text stopped right behind a backslash that wants another character."""
+        self.unclear: str | None = None
+        """Why the database may read the text in another way, once it may."""
+        self._ends = _ENDS_LINE
         self._depth = 0
-        self._escapes = False
         self._before = ""
         """The last word or mark outside quotes and comments."""
         self._clauses = [""]
@@ -111,89 +141,146 @@ class _Lexer:
             return self.dialect != "duckdb"
         return self._before in NAME_COMES_AFTER or self._before == "."
 
+    @property
+    def after_value(self) -> bool:
+        """Nothing but space stands between here and a string or value, which would run together with one."""
+        return self.place == "bare" and self._before in ("string", "value")
+
     def value(self) -> None:
+        """A literal stands here."""
         if self.place == "bare":
             self._before = "value"
+
+    def name(self) -> None:
+        """A quoted name stands here."""
+        if self.place == "bare":
+            self._before = "identifier"
 
     def feed(self, text: str) -> None:
         position = 0
         while position < len(text):
-            position = self._bare(text, position) if self.place == "bare" else self._inside(text, position)
+            position = self.step(text, position)
+
+    def step(self, text: str, position: int) -> int:
+        """Reads one piece of the text, and gives the position behind it."""
+        self.cuts_escape = False
+        return self._bare(text, position) if self.place == "bare" else self._inside(text, position)
 
     def _bare(self, text: str, position: int) -> int:
-        if found := _PLAIN.match(text, position):
-            if not found[0].isspace():
-                self._before = found[0][-1]
+        if found := _SPACE.match(text, position):
             return found.end()
         if found := _WORD.match(text, position):
             return self._word(text, found)
+        if found := _NUMBER.match(text, position):
+            self._before = found[0][-1]
+            if text.startswith("'", found.end()) and not found[0][-1].isdigit():
+                self.unclear = f"`{found[0]}'` may be a number and the beginning of a string"
+            return found.end()
+        if found := _SIGNS.match(text, position):
+            self._before = found[0][-1]
+            return found.end()
         return self._mark(text, position)
 
     def _word(self, text: str, found: re.Match[str]) -> int:
-        word = found[0].lower()
-        if word == "e" and text.startswith("'", found.end()) and self.dialect in ("postgres", "duckdb"):
-            self._enter("string", "'", escapes=True)
-            return found.end() + 1
+        word, end = found[0].lower(), found.end()
+        if _ODD_SPACE.search(word):
+            self.unclear = "it has an invisible character that is no ordinary space outside quotes"
+        if text.startswith("'", end):
+            if word == "e" and self.dialect in _LIKE_POSTGRES:
+                return self._string("escapes", end + 1)
+            if word in _CODED_PREFIXES:
+                return self._string("coded", end + 1)
+        if word == "u" and text.startswith("&'", end) and self.dialect == "postgres":
+            return self._string("coded", end + 2)
         if word in NAME_AFTER_FROM or (word == "distinct" and self._before in ("is", "not")):
             self._clauses[-1] = word
         elif word == "from" and self._clauses[-1] == "distinct":
             self._before, self._clauses[-1] = "compared", "select"
-            return found.end()
+            return end
         self._before = word
-        return found.end()
+        return end
+
+    def _string(self, kind: StringKind, position: int) -> int:
+        self.string_kind = kind
+        self._enter("string", _ENDS_STRING[kind])
+        return position
 
     def _mark(self, text: str, position: int) -> int:
         character = text[position]
         if character == "'":
-            self._enter("string", "'", escapes=self.dialect == "snowflake")
-        elif character == '"' or (character == "`" and self.dialect == "sqlite"):
-            self._enter("identifier", character)
+            # Behind a string this is a doubled quote of it, or a second part of it: both go on as it began.
+            begun: StringKind = "escapes" if self.dialect == "snowflake" else "plain"
+            return self._string(self.string_kind if self._before == "string" else begun, position + 1)
+        if character == '"' or (character == "`" and self.dialect in _BACKTICKS):
+            self._enter("identifier", _ENDS_NAME[character])
         elif character == "[" and self.dialect == "sqlite":
-            self._enter("identifier", "]")
+            self._enter("identifier", _ENDS_NAME["]"])
         elif text.startswith("--", position) or (
             self.dialect == "snowflake" and text.startswith("//", position)
         ):
-            self._enter("comment", "\n")
+            self._enter("comment", _ENDS_LINE_EITHER if self.dialect in _LIKE_POSTGRES else _ENDS_LINE)
+            return position + 2
         elif text.startswith("/*", position):
             self._depth = 1
-            self._enter("comment", "*/")
+            self._enter("comment", _NESTS_BLOCK if self.dialect in _LIKE_POSTGRES else _ENDS_BLOCK)
             return position + 2
-        elif (found := _DOLLAR.match(text, position)) and self.dialect != "sqlite":
-            self._enter("dollar_quote", found[0])
+        elif (found := _DOLLAR.match(text, position)) and self._quotes_by_dollar(found[0]):
+            self._enter("dollar_quote", re.compile(re.escape(found[0])))
             return found.end()
         else:
-            self._nest(character)
-            self._before = character
+            self._sign(text, position)
         return position + 1
 
-    def _nest(self, character: str) -> None:
+    def _quotes_by_dollar(self, tag: str) -> bool:
+        return self.dialect in _LIKE_POSTGRES or (self.dialect == "snowflake" and tag == "$$")
+
+    def _sign(self, text: str, position: int) -> None:
+        character = text[position]
+        if self.dialect == "sqlite" and _VARIABLE_CALL.match(text, position):
+            self.unclear = "a parameter is followed by a parenthesis, which SQLite reads as part of its name"
         if character == "(":
             self._clauses.append("")
         elif character == ")" and len(self._clauses) > 1:
             self._clauses.pop()
         elif character == ";":
             self._clauses = [""]
+        self._before = character
 
-    def _enter(self, place: Place, closer: str, *, escapes: bool = False) -> None:
+    def _enter(self, place: Place, ends: re.Pattern[str]) -> None:
         self.place = place
-        self._closer = closer
-        self._escapes = escapes
+        self._ends = ends
 
     def _inside(self, text: str, position: int) -> int:
-        if self._escapes and text[position] == "\\":
-            return position + 2
-        if self._closer == "*/" and self.dialect == "postgres" and text.startswith("/*", position):
-            self._depth += 1
-            return position + 2
-        if not text.startswith(self._closer, position):
-            return position + 1
-        position += len(self._closer)
-        if self._closer == "*/":
-            self._depth -= 1
+        found = self._ends.search(text, position)
+        if found is None:
+            return len(text)
+        if found[0].startswith("\\") and self._ends is _ENDS_STRING["escapes"]:
+            self.cuts_escape = len(found[0]) == 1
+            return found.end()
+        if self._ends is _NESTS_BLOCK:
+            self._depth += 1 if found[0] == "/*" else -1
             if self._depth > 0:
-                return position
+                return found.end()
         if self.place in ("string", "identifier"):
             self._before = self.place
-            # A doubled quote is one character of the text: leaving and entering again comes to the same.
+        elif self.place == "dollar_quote":
+            self._before = "text"
         self.place = "bare"
-        return position
+        return found.end()
+
+
+def without_quotes(text: str, dialect: Dialect) -> str:
+    """The text with everything quoted blotted out and every comment blank, each as long as it was."""
+    lexer = Lexer(dialect)
+    pieces: list[str] = []
+    position = 0
+    while position < len(text):
+        began_in = lexer.place
+        end = lexer.step(text, position)
+        places = (began_in, lexer.place)
+        if places == ("bare", "bare"):
+            pieces.append(text[position:end])
+        else:
+            pieces.append((" " if "comment" in places else "\x01") * (end - position))
+        position = end
+    return "".join(pieces)

@@ -111,6 +111,18 @@ class Template:
         """
         return evaluate_program(self._parsed(), self.source, Evaluation(scope, True, budget, on_secret))
 
+    def render(
+        self,
+        scope: Scope,
+        on_output: Callable[[Evaluation, object], str],
+        *,
+        budget: Budget | None = None,
+        on_secret: Callable[[object], None] | None = None,
+    ) -> str:
+        """The text, sole expression or not, with each expression's value as `on_output` writes it."""
+        run = Evaluation(scope, True, budget, on_secret, on_output)
+        return str(evaluate_program(self._parsed(), self.source, run))
+
     def test(self, scope: Scope, *, budget: Budget | None = None) -> bool:
         """Does the guard hold? What is undefined is false."""
         guard = self._guard
@@ -165,11 +177,23 @@ def _shown(source: str) -> str:
     return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…"
 
 
-@lru_cache(maxsize=4096)
 def _program_of(source: str) -> Program:
+    found = _parse(source)
+    if isinstance(found, TemplateSyntaxError):
+        # Each time a new one: an exception that is raised again drags its earlier tracebacks along.
+        raise TemplateSyntaxError(found.message, found.offset)
+    return found
+
+
+@lru_cache(maxsize=4096)
+def _parse(source: str) -> Program | TemplateSyntaxError:
+    """The parsed template, or what is wrong with it: a broken one is asked about several times too."""
     if len(source) > MAX_SOURCE_BYTES // 4 and len(source.encode("utf-8", "replace")) > MAX_SOURCE_BYTES:
-        raise TemplateSyntaxError("the template is longer than 64 KiB", 0)
-    return compile_fast(source) or _compile_jinja(source)
+        return TemplateSyntaxError("the template is longer than 64 KiB", 0)
+    try:
+        return compile_fast(source) or _compile_jinja(source)
+    except TemplateSyntaxError as error:
+        return error.with_traceback(None)
 
 
 @lru_cache(maxsize=512)

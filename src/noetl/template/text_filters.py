@@ -201,13 +201,6 @@ def decode_base64(run: Evaluation, value: Value) -> str:
         raise TemplateValueError("`b64decode` got text that is not base64 of UTF-8 text") from None
 
 
-def _sql_filter(name: str) -> Filter:
-    def refuse(run: Evaluation, value: Value, *args: Value, **kwargs: Value) -> Value:
-        raise TemplateValueError(f"the filter `{name}` belongs to the text of a SQL tool")
-
-    return refuse
-
-
 TEXT_FILTERS: Final[dict[str, Filter]] = {
     "abs": absolute,
     "b64decode": decode_base64,
@@ -229,7 +222,6 @@ TEXT_FILTERS: Final[dict[str, Filter]] = {
     "urlencode": url_encode,
     "wordcount": word_count,
     "wordwrap": word_wrap,
-    **{name: _sql_filter(name) for name in ("in_list", "identifier", "sql")},
 }
 
 

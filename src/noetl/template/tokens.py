@@ -34,20 +34,17 @@ class Token(NamedTuple):
 
 
 # A large playbook has tens of thousands of tokens; this skips the checks of the named constructor.
-_new_token = tuple.__new__
+_made_token = tuple.__new__
 
 
 class Refused(Exception):  # noqa: N818 - it is not an error: Jinja takes over
     """The template is outside the fast grammar."""
 
 
-REFUSED: Final = Refused()
-
-
 def cut(source: str) -> list[str | list[Token]]:
     """Text and expressions in turn, text first and last; an expression is its tokens up to END."""
     if "{%" in source or "{#" in source or "\r" in source:
-        raise REFUSED
+        raise Refused
     parts: list[str | list[Token]] = []
     position = 0
     while True:
@@ -63,12 +60,12 @@ def cut(source: str) -> list[str | list[Token]]:
 def _expression(source: str, position: int) -> tuple[list[Token], int]:
     if source.startswith(("-", "+"), position):
         # Whitespace control.
-        raise REFUSED
+        raise Refused
     tokens: list[Token] = []
     open_brackets: list[str] = []
     for found in _TOKEN.finditer(source, position):
         if found.start() != position:
-            raise REFUSED
+            raise Refused
         position = found.end()
         kind = found.lastindex or 0
         value = found[kind]
@@ -77,15 +74,15 @@ def _expression(source: str, position: int) -> tuple[list[Token], int]:
             if value in _CLOSES:
                 open_brackets.append(_CLOSES[value])
                 if len(open_brackets) > _MAX_NESTING:
-                    raise REFUSED
+                    raise Refused
             elif open_brackets:
                 if open_brackets.pop() != value:
-                    raise REFUSED
+                    raise Refused
             elif value == "}" and source.startswith("}", position):
                 # Inside brackets each brace closes a mapping; outside, two end the expression.
-                tokens.append(_new_token(Token, (END, "", offset)))
+                tokens.append(_made_token(Token, (END, "", offset)))
                 return tokens, position + 1
             else:
-                raise REFUSED
-        tokens.append(_new_token(Token, (kind, value, offset)))
-    raise REFUSED
+                raise Refused
+        tokens.append(_made_token(Token, (kind, value, offset)))
+    raise Refused

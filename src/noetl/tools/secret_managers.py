@@ -46,8 +46,8 @@ async def fetch_secret(call: ToolCall, context: ToolContext) -> Outcome:
             retryable=failure.retryable,
             details=failure.details,
         )
-    except RequestError:
-        return failed(call, started, "config.invalid", "`address` is not an address")
+    except RequestError as mistake:
+        return failed(call, started, "config.invalid", f"the secret manager cannot be asked: {mistake}")
     except NoetlError as error:  # a credential that cannot be had
         return failed(call, started, error.code, error.message)
     context.add_secret(value)
@@ -55,6 +55,8 @@ async def fetch_secret(call: ToolCall, context: ToolContext) -> Outcome:
 
 
 async def _value(config: Mapping[str, Any], context: ToolContext) -> object:
+    if ".." in str(config["secret"]).split("/"):
+        raise CallFailedError("config.invalid", "`secret` leads out of its path")
     match config.get("provider"):
         case "keychain":
             return dict(await context.credential(str(config["secret"])))

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 import pytest
 
+from noetl.store.memory import MemoryStore
 from noetl.store.protocol import Store
 from noetl.store.sqlite import open_store
 
@@ -16,13 +17,13 @@ Scenario: TypeAlias = Callable[[Store], Awaitable[None]]
 Play: TypeAlias = Callable[[Scenario], None]
 
 
-@pytest.fixture(params=["sqlite file", "sqlite memory"])
+@pytest.fixture(params=["sqlite file", "sqlite memory", "memory"])
 def play(request: pytest.FixtureRequest, tmp_path: Path) -> Play:
     """Plays a scenario on an empty store and closes it."""
     urls = {"sqlite file": f"sqlite:///{tmp_path}/noetl.db", "sqlite memory": "sqlite:///:memory:"}
 
     async def played(scenario: Scenario) -> None:
-        store: Store = open_store(urls[request.param])
+        store: Store = MemoryStore() if request.param == "memory" else open_store(urls[request.param])
         try:
             await scenario(store)
         finally:

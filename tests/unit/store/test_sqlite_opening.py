@@ -68,7 +68,9 @@ def test_relative_and_absolute_addresses_name_files(tmp_path: Path, monkeypatch:
     assert (tmp_path / "b.db").is_file()
 
 
-@pytest.mark.parametrize("address", ["sqlite:///", "sqlite://x", "postgresql://x/y", "noetl.db"])
+@pytest.mark.parametrize(
+    "address", ["sqlite:///", "sqlite://x", "postgresql://x/y", "noetl.db", "sqlite:///a\0b"]
+)
 def test_other_addresses_are_refused(address: str) -> None:
     with pytest.raises(StoreError, match=r"sqlite:///folder/file\.db"):
         open_store(address)
@@ -130,6 +132,19 @@ def test_a_second_owner_in_the_same_process_is_refused_too(tmp_path: Path) -> No
         await store.close()
         assert not reader.owned_by_other()
         await reader.close()
+
+    asyncio.run(scenario())
+
+
+def test_two_names_of_one_file_have_one_owner(tmp_path: Path) -> None:
+    asyncio.run(written(tmp_path))
+    (tmp_path / "link.db").symlink_to("noetl.db")
+
+    async def scenario() -> None:
+        store = open_store(url(tmp_path))
+        with pytest.raises(StoreError, match="owns it"):
+            open_store(f"sqlite:///{tmp_path}/link.db")
+        await store.close()
 
     asyncio.run(scenario())
 
@@ -238,8 +253,10 @@ def test_a_truncated_database_is_called_damaged(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StoreError, match="cannot be made"):
+    with pytest.raises(StoreError, match="can be no database"):
         open_store(f"sqlite:///{tmp_path}/file/noetl.db")
+    with pytest.raises(StoreError, match="can be no database"):
+        open_store(f"sqlite:///{tmp_path}/{'long' * 100}/noetl.db")
     with pytest.raises(StoreError, match="is a folder"):
         open_store(f"sqlite:///{tmp_path}")
 

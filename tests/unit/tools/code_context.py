@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
-from noetl.records.protocols import ResultBodies, ToolCall
+from noetl.records.protocols import ResultBodies, ToolCall, ToolContext
 
 Shared = TypeVar("Shared")
 
@@ -52,6 +52,10 @@ class CodeContext:
 
     def text_of(self, stream: str) -> str:
         return "".join(text for each, text in self.logged if each == stream)
+
+    def for_tools(self) -> ToolContext:
+        """Itself; code tools use no more of a context than it has."""
+        return cast("ToolContext", self)
 
     async def aclose(self) -> None:
         for thing in self.shared_things.values():

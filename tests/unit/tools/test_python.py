@@ -36,7 +36,7 @@ class Bench:
     def run(
         self, code: str, args: object = None, *, context: CodeContext | None = None, **more: Any
     ) -> Outcome:
-        return self.wait(python.run(python_call(code, args, **more), context or self.context()))
+        return self.wait(python.run(python_call(code, args, **more), (context or self.context()).for_tools()))
 
     def result(self, code: str, args: object = None, **more: Any) -> Any:
         outcome = self.run(code, args, **more)
@@ -222,7 +222,7 @@ def test_plain_values_and_their_relatives_become_json(
 
 
 def test_dataclasses_become_mappings(bench: Bench) -> None:
-    code = "import dataclasses\n@dataclasses.dataclass\nclass P:\n  x: int\n  y: list\nresult = [P(1, [P(2, [])])]"
+    code = "from dataclasses import *\n@dataclass\nclass P:\n  x: int\n  y: list\nresult = [P(1, [P(2, [])])]"
     assert bench.result(code) == [{"x": 1, "y": [{"x": 2, "y": []}]}]
 
 
@@ -304,7 +304,10 @@ def test_output_belongs_to_the_task_that_wrote_it(bench: Bench) -> None:
     async def all_at_once() -> None:
         code = "import os\nos.write(1, b'raw %d\\n' % n)\nprint('text', n)"
         await asyncio.gather(
-            *(python.run(python_call(code, {"n": n}), context) for n, context in enumerate(contexts))
+            *(
+                python.run(python_call(code, {"n": n}), context.for_tools())
+                for n, context in enumerate(contexts)
+            )
         )
 
     bench.wait(all_at_once())

@@ -124,6 +124,10 @@ def _reference(low: Lowering, node: Node) -> Target | None:
 # --- loops and joins ------------------------------------------------------------------------------
 
 
+MOST_VISITS: Final = 200_000
+"""Steps looked at, over all loops of a file, to find where their items escape to."""
+
+
 class Named(msgspec.Struct, frozen=True):
     """The name of a step, and where it was written."""
 
@@ -184,6 +188,7 @@ class _Linking:
         """The join of each joining step."""
         self._joined: dict[str, str] = {}
         """The joining step of each loop."""
+        self._visits = 0
 
     def steps(self) -> tuple[Step, ...]:
         for draft in self._drafts:
@@ -285,7 +290,7 @@ class _Linking:
 
     def _check_region(self, loop: Step, join: str) -> None:
         """Reports where a per-item token goes on among steps that do not belong to the loop."""
-        outside = self._reachable((self._entry, join), past=loop.name)
+        outside: frozenset[str] | None = None
         seen = {loop.name}
         waiting = deque((loop,))
         while waiting:
@@ -294,6 +299,8 @@ class _Linking:
                 name = str(target.step)
                 if name in (join, END) or name in seen or name not in self._by_name:
                     continue
+                if outside is None:
+                    outside = self._reachable((self._entry, join), past=loop.name)
                 if name in outside:
                     self._low.findings.report(
                         "loop.escapes",
@@ -313,6 +320,10 @@ class _Linking:
             name = waiting.pop()
             if name in seen or name not in self._by_name:
                 continue
+            self._visits += 1
+            if self._visits > MOST_VISITS:
+                # So many loops in so many steps are not checked to the end: only what is sure is reported.
+                return frozenset()
             seen.add(name)
             waiting.extend(
                 str(target.step) for target in _targets(self._by_name[name].step) if target.step != past

@@ -31,7 +31,7 @@ from noetl.playbook.rewriting.case_arcs import Boundary, Plan, values_kept
 from noetl.playbook.rewriting.chains import ChainTasks, Patches, split
 from noetl.playbook.rewriting.expressions import Names, Rewriter, as_guard, refused
 from noetl.playbook.rewriting.inexpressible import Report
-from noetl.playbook.rewriting.moments import AFTER_SUCCESS, Moments, sort_by_moment
+from noetl.playbook.rewriting.moments import AFTER_FAILURE, AFTER_SUCCESS, Moments, sort_by_moment
 from noetl.playbook.rewriting.overrides import Overrides
 from noetl.playbook.rewriting.repeats import FAIL, directive, repeats
 from noetl.playbook.rewriting.routes import Way
@@ -220,7 +220,8 @@ class _CaseRewriter:
         last = max((index for index, plan in enumerate(plans) if _works(plan)), default=-1)
         found: list[Rule] = []
         for plan in plans[: last + 1]:
-            rewriter = Rewriter(in_rules(self._kept))
+            absent = AFTER_SUCCESS if outcome == FAILED else AFTER_FAILURE
+            rewriter = Rewriter({**in_rules(self._kept), **dict.fromkeys(absent, refused)})
             parts = [rewriter.expression(part) for part in plan.entry.parts]
             then = self._directive(plan, outcome, rewriter, chains, overrides)
             if rewriter.failed:
@@ -254,7 +255,7 @@ class _CaseRewriter:
             tasks.append(chains.noop("call_again", jump))
         elif isinstance(end, FailAction) or (outcome == FAILED and plan.last is None):
             if not tasks:
-                return Directive(do="fail")
+                return Directive(do="fail", set_iter=patch)
             tasks.append(chains.noop("give_up", Directive(do="fail")))
         elif plan.last is None:
             return Directive(do="continue", set_iter=patch)

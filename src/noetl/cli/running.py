@@ -1,0 +1,194 @@
+"""Runs an execution on the embedded engine under the eyes of a terminal, a pipe or a script.
+
+The verbs that run something (`run`, `exec`, `resume`) differ only in how it begins; the rest is here:
+watching, the file of events, interruption, and what is said at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from noetl.cli.diagnostics import paint_for
+from noetl.cli.environment import variables
+from noetl.cli.files import shown_name, write_json
+from noetl.cli.report import document
+from noetl.cli.stores import Place, add_store_options
+from noetl.cli.summary import Source, summary
+from noetl.cli.watching import Watcher, watcher_for
+from noetl.embedded import Embedded
+from noetl.engine.state import State
+from noetl.errors import NoetlError, UsageError
+from noetl.ids import SystemClock
+from noetl.records.event import Event, to_line
+from noetl.secrets.keychain import Resolver
+from noetl.settings import Settings
+from noetl.store.protocol import ExecutionRow, Store
+
+EXIT_CODES = {"completed": 0, "failed": 1, "cancelled": 3}
+EXIT_INTERRUPTED = 130
+REDRAW_SECONDS = 0.1
+STOPPING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+Begin = Callable[[Embedded], Awaitable[str]]
+"""Starts or resumes an execution, and gives its id."""
+
+
+class Ended(NamedTuple):
+    """An execution that is over, or was left where it stood."""
+
+    state: State
+    row: ExecutionRow
+    interrupted: bool
+
+
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    parser.add_argument("--events", metavar="FILE", help="append the event log to this file")
+    add_store_options(parser)
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress, only the outcome")
+
+
+class Run:
+    """One execution that this process carries out."""
+
+    def __init__(self, options: argparse.Namespace, settings: Settings, place: Place, source_folder: Path) -> None:
+        self.place = place
+        self.watcher = _watcher(options, settings)
+        self._json: bool = options.json
+        self._settings = settings
+        self._events_file: str | None = options.events
+        self._resolver = Resolver(variables(), source_folder, SystemClock())
+        self._lines: IO[bytes] | None = None
+        self._execution_id: str | None = None
+
+    def to_the_end(self, begin: Begin, source_of: Callable[[Embedded, State], Source]) -> int:
+        """Runs it, says how it ended, and gives the exit code."""
+        with self._events():
+            ended, source = asyncio.run(self._drive(begin, source_of))
+        if self._json:
+            status = "interrupted" if ended.interrupted else None
+            write_json(document(ended.state, ended.row, status=status))
+            if ended.interrupted:
+                print(f"interrupted; {self._resume_hint(ended.state)}", file=sys.stderr)
+        else:
+            paint = paint_for(sys.stdout, self._settings)
+            sys.stdout.write(summary(ended, self.watcher.progress, source, self.place, paint))
+        return EXIT_INTERRUPTED if ended.interrupted else EXIT_CODES[ended.state.status]
+
+    def expect(self, execution_id: str) -> str:
+        """Says which execution this is: whatever else happens in the store is not watched."""
+        self._execution_id = self.watcher.progress.execution_id = execution_id
+        return execution_id
+
+    def _resume_hint(self, state: State) -> str:
+        return f"go on with `{self.place.command('resume', state.execution_id)}`"
+
+    @contextlib.contextmanager
+    def _events(self) -> Iterator[None]:
+        if self._events_file is None:
+            yield
+            return
+        try:
+            # Unbuffered: each event is in the file when it is in the log.
+            self._lines = open(self._events_file, "ab", buffering=0)  # noqa: SIM115 - closed below
+        except OSError as error:
+            shown = shown_name(self._events_file)
+            raise UsageError(f"cannot write {shown}: {(error.strerror or str(error)).lower()}") from error
+        with self._lines:
+            yield
+
+    def _event(self, event: Event) -> None:
+        if event.execution_id != self._execution_id:
+            return
+        if self._lines is not None:
+            self._lines.write(to_line(event))
+        self.watcher.event(event)
+
+    def _log(self, execution_id: str, where: str, stream: str, text: str) -> None:
+        if execution_id == self._execution_id:
+            step, _, label = where.rpartition("/")
+            self.watcher.log(step, label, text)
+
+    async def _drive(
+        self, begin: Begin, source_of: Callable[[Embedded, State], Source]
+    ) -> tuple[Ended, Source]:
+        stop = _stopped()
+        store = self.place.own()
+        engine = Embedded(
+            store,
+            self.place.folder,
+            on_event=self._event,
+            on_log=self._log,
+            resolver=self._resolver,
+            inbox=True,
+        )
+        try:
+            async with engine:
+                ended = await self._until_the_end(engine, store, begin, stop)
+                source = source_of(engine, ended.state)
+        except NoetlError as error:
+            if self._execution_id is None:
+                raise
+            hint = self.place.command("resume", self._execution_id)
+            raise NoetlError(f"{error.message}\nhint: what was finished is kept; go on with `{hint}`") from error
+        finally:
+            await store.close()
+        return ended, source
+
+    async def _until_the_end(
+        self, engine: Embedded, store: Store, begin: Begin, stop: asyncio.Event
+    ) -> Ended:
+        drawing = asyncio.create_task(self._redraw()) if self.watcher.is_drawn else None
+        try:
+            execution_id = await begin(engine)
+            finished = asyncio.ensure_future(engine.finished(execution_id))
+            stopping = asyncio.ensure_future(stop.wait())
+            await asyncio.wait({finished, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            stopping.cancel()
+            if finished.done():
+                state = finished.result()
+            else:
+                finished.cancel()
+                await engine.stop()
+                state = await engine.control.state(execution_id)
+            row = await store.execution(execution_id)
+        finally:
+            if drawing is not None:
+                drawing.cancel()
+            self.watcher.close()
+        assert row is not None
+        return Ended(state, row, interrupted=not state.is_over)
+
+    async def _redraw(self) -> None:
+        while True:
+            self.watcher.redraw()
+            await asyncio.sleep(REDRAW_SECONDS)
+
+
+def _stopped() -> asyncio.Event:
+    """Set by the first signal to stop; a second one ends the process at once."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def stopping() -> None:
+        stop.set()
+        for number in STOPPING_SIGNALS:
+            loop.remove_signal_handler(number)
+
+    for number in STOPPING_SIGNALS:
+        loop.add_signal_handler(number, stopping)
+    return stop
+
+
+def _watcher(options: argparse.Namespace, settings: Settings) -> Watcher:
+    # With --json standard output belongs to the document; a person at the terminal still sees what goes on.
+    stream = sys.stderr if options.json else sys.stdout
+    quiet = options.quiet or (options.json and not stream.isatty())
+    return watcher_for(stream, paint_for(stream, settings), quiet=quiet)

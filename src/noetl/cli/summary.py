@@ -1,0 +1,123 @@
+"""What is said of an execution at its end: the result, or what went wrong, where, and what to do next."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from noetl.cli.diagnostics import Paint, visible
+from noetl.cli.progress import Progress
+from noetl.cli.stores import Place
+from noetl.cli.tree import STYLES, duration
+from noetl.engine.state import Data, State
+from noetl.ids import seconds_of
+from noetl.playbook.model import Block, Case, Node, Parallel, Playbook, Task
+from noetl.playbook.wording import plural
+from noetl.records.result_ref import ref_from_data
+
+if TYPE_CHECKING:
+    from noetl.cli.running import Ended
+
+RESULT_LINES: Final = 20
+MESSAGE_LINES: Final = 12
+SYMBOLS: Final = {"completed": "✓", "failed": "✗", "cancelled": "◌", "interrupted": "‖"}
+
+
+class Source(NamedTuple):
+    """Where a playbook comes from, for pointing at its lines."""
+
+    name: str
+    text: str
+    playbook: Playbook
+
+
+def summary(ended: Ended, progress: Progress, source: Source, place: Place, paint: Paint) -> str:
+    state = ended.state
+    status = "interrupted" if ended.interrupted else state.status
+    style = STYLES.get(status, "warning")
+    head = f"{SYMBOLS[status]} {visible(source.playbook.name)} {status}"
+    lines = [paint(style, head) + (f" after {took}" if (took := _took(state, progress)) else "")]
+    if ended.interrupted:
+        lines.append(f"  go on with: {place.command('resume', state.execution_id)}")
+    elif state.error is not None:
+        lines += _failure(state, state.error, progress, source, paint)
+        lines += _commands(state, place)
+    elif state.status == "completed":
+        lines += result_lines(state.result, place.command("result", state.execution_id))
+    return "\n".join(lines) + "\n"
+
+
+def _took(state: State, progress: Progress) -> str:
+    if state.finished_at is not None:
+        return duration(seconds_of(state.finished_at) - seconds_of(state.requested_at))
+    return ""
+
+
+def result_lines(result: Any, command: str) -> list[str]:  # noqa: ANN401 - plain data
+    """The result, as much of it as a person reads."""
+    if result is None:
+        return []
+    ref = ref_from_data(result)
+    if ref is not None:
+        return [f"  result: {plural(ref.size, 'byte')}, stored; show it with: {command}"]
+    text = msgspec.json.format(msgspec.json.encode(result), indent=2).decode()
+    if "\n" not in text or len(text) <= 60:
+        return [f"  result: {visible(msgspec.json.encode(result).decode())}"]
+    shown = [visible(line) for line in text.splitlines()]
+    if len(shown) > RESULT_LINES:
+        shown = [*shown[:RESULT_LINES], f"… all of it: {command}"]
+    return ["  result:", *(f"    {line}" for line in shown)]
+
+
+def _failure(state: State, error: Data, progress: Progress, source: Source, paint: Paint) -> list[str]:
+    step, task = error.get("step"), error.get("task")
+    parts = [f"step {visible(str(step))}"] if step else []
+    if task:
+        parts.append(f"task {visible(str(task))}")
+        attempt = progress.failed_attempts.get((str(step), str(task)))
+        if attempt is not None:
+            parts.append(f"attempt {attempt}")
+    lines = [f"  {', '.join(parts)}"] if parts else []
+    message, *more = str(error.get("message", "")).splitlines() or [""]
+    lines.append(f"  {paint('error', visible(str(error.get('kind'))))}: {visible(message)}")
+    if len(more) > MESSAGE_LINES:
+        more = ["…", *more[-MESSAGE_LINES:]]
+    lines += [f"    {visible(line)}" for line in more]
+    return lines + _source_line(source, step, task, paint)
+
+
+def _source_line(source: Source, step: str | None, task: str | None, paint: Paint) -> list[str]:
+    """`playbook.yaml:12 |   the line`, of the task if it is known, else of the step."""
+    found = next((each for each in source.playbook.steps if each.name == step), None)
+    if found is None:
+        return []
+    node = None if task is None else find_task(found.body, task)
+    line = (node or found).at.line
+    lines = source.text.splitlines()
+    if not 1 <= line <= len(lines):
+        return []
+    return [f"  {paint('place', f'{visible(source.name)}:{line}')} {paint('gutter', '|')} {visible(lines[line - 1])}"]
+
+
+def find_task(body: tuple[Node, ...], label: str) -> Task | None:
+    """The task of that label, in blocks, parallels and cases too."""
+    for node in body:
+        if isinstance(node, Task):
+            if node.label == label:
+                return node
+        elif isinstance(node, Block | Parallel):
+            found = find_task(node.body, label)
+            if found is not None:
+                return found
+        elif isinstance(node, Case) and node.call is not None and node.call.label == label:
+            return node.call
+    return None
+
+
+def _commands(state: State, place: Place) -> list[str]:
+    assert state.error is not None
+    words = ["events", state.execution_id]
+    if state.error.get("step"):
+        words += ["--step", str(state.error["step"])]
+    return [f"  look into it with: {place.command(*words)}"]

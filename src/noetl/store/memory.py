@@ -1,0 +1,274 @@
+"""The store in memory: the twin of those on disk, for tests, simulations and runs that nobody keeps.
+
+It passes the same contract suite. Everything is kept as the JSON a database would hold, so that nothing a
+caller changes later can change what was stored. It is gone with its process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from typing import Any
+
+import msgspec
+
+from noetl.records.event import Event
+from noetl.store.codec import decode_event, decode_iteration_result, decode_json, encode_event, encode_json
+from noetl.store.idempotency import KeyReusedError, says_the_same
+from noetl.store.protocol import (
+    Append,
+    AppendConflict,
+    BodyRow,
+    CatalogEntry,
+    CommandRow,
+    ExecutionRow,
+    InboxRow,
+    StoreError,
+    TimerRow,
+)
+
+
+class _Log(msgspec.Struct):
+    """One execution as it is stored."""
+
+    row: ExecutionRow
+    events: list[bytes] = []
+    keys: dict[str, int] = {}
+    """The place in the log of the event that has each key."""
+    iterations: dict[str, dict[int, bytes]] = {}
+    """The last end of each iteration of the loops of steps."""
+    commands: dict[str, CommandRow] = {}
+    timers: dict[str, TimerRow] = {}
+    vars: dict[str, bytes] = {}
+    snapshot: tuple[int, bytes] | None = None
+
+
+class MemoryStore:
+    """A store; see `noetl.store.protocol.Store`."""
+
+    def __init__(self) -> None:
+        self._logs: dict[str, _Log] = {}
+        self._bodies: dict[str, BodyRow] = {}
+        self._catalog: dict[str, list[CatalogEntry]] = {}
+        self._inbox: dict[str, bytes] = {}
+        self._changed = True
+        self._closed = False
+
+    async def close(self) -> None:
+        self._closed = True
+
+    # --- writing -----------------------------------------------------------------------------------------
+
+    async def append(self, change: Append) -> None:
+        """See `Store.append`. KeyReusedError: a key stands for another event; ValueError: no such change."""
+        self._require_open()
+        _check(change)
+        log = self._logs.get(change.execution_id)
+        if log is not None and self._repeats(log, change):
+            return
+        head = 0 if log is None else len(log.events)
+        if change.version != head:
+            raise AppendConflict(
+                f"The log of execution {change.execution_id} is at {head}; the change was decided at "
+                f"{change.version}."
+            )
+        if log is None:
+            log = self._logs[change.execution_id] = _Log(change.execution)
+        self._write(log, change)
+        # Others may run while a real store writes; a twin that never let them would hide their mistakes.
+        await asyncio.sleep(0)
+
+    def _write(self, log: _Log, change: Append) -> None:
+        log.row = _own_row(change.execution)
+        for event in change.events:
+            body = encode_event(event)
+            log.events.append(body)
+            if event.event_type == "loop.iteration.done" and "block" not in event.payload:
+                ended = log.iterations.setdefault(str(event.step_run_id), {})
+                ended[int(event.iteration or 0)] = body
+        for number, key in enumerate(change.idem_keys, start=change.version):
+            if key is not None:
+                log.keys[key] = number
+        if change.remove_all_commands:
+            log.commands.clear()
+        for command_id in change.remove_commands:
+            log.commands.pop(command_id, None)
+        log.commands.update((each.command_id, each) for each in change.add_commands)
+        if change.remove_all_timers:
+            log.timers.clear()
+        for timer_id in change.remove_timers:
+            log.timers.pop(timer_id, None)
+        log.timers.update((each.timer_id, each) for each in change.add_timers)
+        log.vars.update((name, encode_json(value)) for name, value in change.vars.items())
+        self._bodies.update((each.key, each) for each in change.bodies)
+        if change.snapshot is not None:
+            log.snapshot = (len(log.events), change.snapshot)
+
+    def _repeats(self, log: _Log, change: Append) -> bool:
+        """Whether everything in the change that has a key is in the log, and says the same."""
+        keyed = [
+            (key, event)
+            for key, event in zip(change.idem_keys, change.events, strict=False)
+            if key is not None
+        ]
+        known = 0
+        for key, event in keyed:
+            if key not in log.keys:
+                continue
+            if not says_the_same(log.events[log.keys[key]], event):
+                raise KeyReusedError(
+                    f"The key `{key}` of execution {change.execution_id} stands for another event.", key
+                )
+            known += 1
+        if known and known < len(keyed) and change.version == len(log.events):
+            raise KeyReusedError(
+                f"Execution {change.execution_id} has a part of this change already; append the rest alone.",
+                keyed[0][0],
+            )
+        return known > 0 and known == len(keyed)
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise StoreError("The store is closed. Open it again to go on.")
+
+    # --- executions --------------------------------------------------------------------------------------
+
+    async def events(self, execution_id: str, after: int = 0, limit: int | None = None) -> list[Event]:
+        log = self._logs.get(execution_id)
+        stop = None if limit is None else after + limit
+        return [] if log is None else [decode_event(body) for body in log.events[after:stop]]
+
+    async def iteration_results(self, execution_id: str, step_run_id: str) -> list[tuple[int, Any]]:
+        log = self._logs.get(execution_id)
+        ended = {} if log is None else log.iterations.get(step_run_id, {})
+        return [(index, decode_iteration_result(ended[index])) for index in sorted(ended)]
+
+    async def snapshot(self, execution_id: str) -> tuple[int, bytes] | None:
+        log = self._logs.get(execution_id)
+        return None if log is None else log.snapshot
+
+    async def execution(self, execution_id: str) -> ExecutionRow | None:
+        log = self._logs.get(execution_id)
+        return None if log is None else log.row
+
+    async def executions(
+        self,
+        *,
+        status: str | None = None,
+        path: str | None = None,
+        before: str | None = None,
+        limit: int = 50,
+    ) -> list[ExecutionRow]:
+        newest_first = list(reversed(self._logs))
+        if before is not None:
+            found = newest_first.index(before) + 1 if before in self._logs else len(newest_first)
+            newest_first = newest_first[found:]
+        rows = (self._logs[execution_id].row for execution_id in newest_first)
+        wanted = [row for row in rows if status in (None, row.status) and path in (None, row.path)]
+        return wanted[:limit]
+
+    async def commands(self, *, execution_id: str | None = None, limit: int = 100) -> list[CommandRow]:
+        found = [
+            command
+            for name, log in self._logs.items()
+            if execution_id in (None, name)
+            for command in log.commands.values()
+        ]
+        found.sort(key=lambda each: (each.created_at, len(each.command_id), each.command_id))
+        return found[:limit]
+
+    async def timers_due(self, now: float, limit: int = 100) -> list[TimerRow]:
+        due = [timer for log in self._logs.values() for timer in log.timers.values() if timer.due <= now]
+        due.sort(key=lambda timer: (timer.due, timer.execution_id, timer.timer_id))
+        return due[:limit]
+
+    async def next_timer(self) -> float | None:
+        return min((timer.due for log in self._logs.values() for timer in log.timers.values()), default=None)
+
+    async def vars(self, execution_id: str) -> dict[str, Any]:
+        log = self._logs.get(execution_id)
+        return {} if log is None else {name: decode_json(value) for name, value in log.vars.items()}
+
+    # --- bodies, catalog, inbox --------------------------------------------------------------------------
+
+    async def body(self, key: str) -> BodyRow | None:
+        return self._bodies.get(key)
+
+    async def put_body(self, row: BodyRow) -> None:
+        self._require_open()
+        self._bodies[row.key] = row
+
+    async def register(self, path: str, name: str, dialect: str, source: bytes, now: str) -> CatalogEntry:
+        self._require_open()
+        digest = hashlib.sha256(source).hexdigest()
+        versions = self._catalog.setdefault(path, [])
+        if versions and versions[-1].digest == digest:
+            return versions[-1]
+        entry = CatalogEntry(
+            path=path,
+            version=len(versions) + 1,
+            name=name,
+            dialect=dialect,
+            digest=digest,
+            registered_at=now,
+            source=source,
+        )
+        versions.append(entry)
+        return entry
+
+    async def catalog_entry(self, path: str, version: int | None = None) -> CatalogEntry | None:
+        versions = self._catalog.get(path, [])
+        number = len(versions) if version is None else version
+        return versions[number - 1] if 0 < number <= len(versions) else None
+
+    async def catalog_by_digest(self, digest: str) -> CatalogEntry | None:
+        entries = (entry for versions in self._catalog.values() for entry in versions)
+        return next((entry for entry in entries if entry.digest == digest), None)
+
+    async def catalog(self, *, path: str | None = None, limit: int = 100) -> list[CatalogEntry]:
+        if path is None:
+            found = [self._catalog[name][-1] for name in sorted(self._catalog)]
+        else:
+            found = self._catalog.get(path, [])[::-1]
+        return [msgspec.structs.replace(entry, source=b"") for entry in found[:limit]]
+
+    async def changed(self) -> bool:
+        """There is no other process; whoever puts a request into the inbox stands for one."""
+        changed, self._changed = self._changed, False
+        return changed
+
+    async def put_inbox(self, row: InboxRow) -> None:
+        self._require_open()
+        self._changed = True
+        self._inbox.setdefault(row.request_id, encode_json(row))
+
+    async def take_inbox(self) -> list[InboxRow]:
+        self._require_open()
+        taken, self._inbox = self._inbox, {}
+        return [msgspec.convert(decode_json(row), InboxRow) for row in taken.values()]
+
+
+def _own_row(row: ExecutionRow) -> ExecutionRow:
+    """A projection of the store's own: the error in the one it was given belongs to a live state."""
+    return (
+        row if row.error is None else msgspec.structs.replace(row, error=decode_json(encode_json(row.error)))
+    )
+
+
+def _check(change: Append) -> None:
+    """ValueError where the change contradicts itself."""
+    execution_id = change.execution_id
+    if change.execution.execution_id != execution_id:
+        raise ValueError(
+            f"the projection is of {change.execution.execution_id}, the change of {execution_id}"
+        )
+    keys = [key for key in change.idem_keys if key is not None]
+    if change.idem_keys and len(change.idem_keys) != len(change.events):
+        raise ValueError("each event has a key or None, or there are no keys at all")
+    if len(set(keys)) != len(keys):
+        raise ValueError("two events of one change have the same key")
+    for seq, event in enumerate(change.events, start=change.version + 1):
+        if event.seq != seq or event.execution_id != execution_id:
+            raise ValueError(
+                f"event {seq} of a change to {execution_id} is number {event.seq} of {event.execution_id}"
+            )
