@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,17 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 OURS = ROOT / "tests" / "conformance" / "cases"
 SHARED = ROOT.parent / "shared" / "conformance" / "cases"
 
-BUILT_GROUPS = ("validation",)
-
-# These cases also run their playbook, which needs the engine. Until it exists only what they expect of
-# `validate` is checked; a test below fails as soon as one of them passes whole, and its line must then go.
-AWAITING_ENGINE = frozenset(
-    {
-        "validation/entry_without_start.yaml",
-        "validation/no_api_version_canonical.yaml",
-        "validation/undefined_end_is_valid.yaml",
-    }
-)
+BUILT_GROUPS = ("validation", "canonical", "loops", "errors", "results")
 
 OPTIONS = Options(noetl=[str(Path(sys.executable).parent / "noetl")])
 
@@ -51,7 +40,7 @@ def cases_that_differ(theirs: Path, ours: Path) -> list[str]:
 
 
 def problems_of(folder: Path, name: str) -> list[str]:
-    problems, _ = run_case(folder / name, replace(OPTIONS, validate_only=name in AWAITING_ENGINE))
+    problems, _ = run_case(folder / name, OPTIONS)
     return problems
 
 
@@ -63,13 +52,6 @@ def test_the_case_passes(name: str) -> None:
 @pytest.mark.parametrize("name", cases_that_differ(SHARED, OURS))
 def test_the_shared_case_that_differs_from_ours_passes(name: str) -> None:
     assert (problems := problems_of(SHARED, name)) == [], "\n".join(problems)
-
-
-@pytest.mark.parametrize("name", sorted(AWAITING_ENGINE))
-def test_a_case_awaits_the_engine_only_while_its_run_fails(name: str) -> None:
-    assert name in built_cases(OURS), "the table names a case that is not there"
-    problems, _ = run_case(OURS / name, OPTIONS)
-    assert problems != [], "the whole case passes: take it out of AWAITING_ENGINE"
 
 
 def test_every_built_group_has_cases() -> None:

@@ -26,7 +26,7 @@ import yaml
 
 from noetl import errors
 from noetl.cli import VERBS, main
-from noetl.cli.environment import LIMITS
+from noetl.cli.environment import LIMITS, STORE
 from noetl.errors import NoetlError
 from noetl.playbook import knobs
 from noetl.playbook.check.names import LANGUAGE_NAMES
@@ -143,7 +143,10 @@ def test_a_verbs_section_names_no_option_it_does_not_have(verb: str) -> None:
 
 
 def test_every_setting_has_its_row_with_its_variable() -> None:
-    variables = {field: variable for variable, field in LIMITS.items()} | {"colour": "NO_COLOR"}
+    variables = {field: variable for variable, field in LIMITS.items()} | {
+        "colour": "NO_COLOR",
+        "store": STORE,
+    }
     assert set(variables) == set(Settings._fields)
     text = text_of(REFERENCE / "settings.md")
     missing = [field for field in Settings._fields if f"| `{field}` | `{variables[field]}` |" not in text]

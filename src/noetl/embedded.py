@@ -80,12 +80,16 @@ class Embedded:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await self.stop()
+        if self._crashed is not None and not self._crashed.cancel():
+            self._crashed.exception()  # it was heard of where the end was awaited, or nobody waits any more
+
+    async def stop(self) -> None:
+        """Stops all work and waits until what was decided is in the log; an execution can be resumed."""
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
         await self.control.settle()
-        if self._crashed is not None and not self._crashed.done():
-            self._crashed.cancel()
 
     def _crash(self, execution_id: str, error: BaseException) -> None:
         if self._crashed is not None and not self._crashed.done():
@@ -119,6 +123,7 @@ class Embedded:
         entry = await self.store.register(
             playbook.path, playbook.name, playbook.dialect, loaded.text.encode(), now
         )
+        self.control.keep_plan(entry, playbook)
         return await self.start_registered(entry, payload, execution_id=execution_id)
 
     async def start_registered(
@@ -151,18 +156,19 @@ class Embedded:
 
 
 async def take_requests(control: ControlPlane, store: Store) -> None:
-    """Carries out what other processes have asked for. One that came too late is dropped: it has no effect."""
+    """Carries out what other processes have asked for; a request that came too late has no effect."""
     if not await store.changed():
         return
     for row in await store.take_inbox():
         runs_here = control.is_open(row.execution_id)
         with contextlib.suppress(UnknownExecutionError):
-            await _carry_out(control, row)
+            await carry_out(control, row)
         if not runs_here:
             control.forget(row.execution_id)
 
 
-async def _carry_out(control: ControlPlane, row: InboxRow) -> None:
+async def carry_out(control: ControlPlane, row: InboxRow) -> None:
+    """Does what a request asks for."""
     match row.kind:
         case "signal":
             await control.signal(row.execution_id, row.payload["name"], row.payload.get("data"))
@@ -171,7 +177,7 @@ async def _carry_out(control: ControlPlane, row: InboxRow) -> None:
         case "pause":
             await control.pause(row.execution_id)
         case "resume":
-            # Only what is paused here goes on here: another execution would be left behind when this one ends.
+            # Only what is paused here goes on here: another would be left behind when this process ends.
             if control.is_open(row.execution_id):
                 await control.resume(row.execution_id)
 

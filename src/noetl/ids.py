@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Final, Protocol
 
 EPOCH_MS: Final = 1_704_067_200_000
@@ -35,7 +36,15 @@ class SystemClock:
 
 def timestamp(seconds: float) -> str:
     """A moment as RFC 3339, in UTC, to the microsecond."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    # Rounded as `datetime` does, in whole microseconds; the part that changes once a second is kept.
+    microseconds = round(seconds * 1_000_000)
+    whole, fraction = divmod(microseconds, 1_000_000)
+    return f"{_to_the_second(whole)}.{fraction:06d}Z"
+
+
+@lru_cache(maxsize=16)
+def _to_the_second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def seconds_of(written: str) -> float:

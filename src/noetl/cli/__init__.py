@@ -1,8 +1,9 @@
 """The command line: finds the verb and gives it the rest.
 
 Starting must be cheap, so this module imports almost nothing, and each verb is a module of its own that is
-imported only when it is called (measured by `benchmarks/startup.py`). Exit codes: 0 done or valid, 1 invalid,
-2 usage error or unreadable file, 130 interrupted, 141 the reader of our output went away.
+imported only when it is called (measured by `benchmarks/startup.py`). Exit codes: 0 done, completed or
+valid, 1 failed or invalid, 2 usage error or unreadable file, 3 cancelled, 130 interrupted, 141 the reader of
+our output went away.
 """
 
 from __future__ import annotations
@@ -15,6 +16,18 @@ if TYPE_CHECKING:
 
 VERBS: Final = {
     "run": "run a playbook",
+    "exec": "run a registered playbook",
+    "resume": "go on with an execution that was interrupted or paused",
+    "list": "list executions",
+    "status": "show how an execution stands, or follow it",
+    "events": "show the log of an execution",
+    "logs": "show what the tasks of an execution printed",
+    "result": "print the result of an execution or a step",
+    "cancel": "end an execution",
+    "pause": "keep an execution from starting more",
+    "signal": "send an execution a signal",
+    "register": "put playbooks into the catalog",
+    "catalog": "show registered playbooks and their versions",
     "validate": "check playbooks and say what is wrong, with line and column",
     "explain": "say in plain words what a playbook will do",
     "graph": "draw a playbook as text, Mermaid, DOT or SVG",
@@ -22,11 +35,16 @@ VERBS: Final = {
     "migrate": "rewrite an older playbook in the canonical form",
     "schema": "print the JSON Schema of the language, for editors",
 }
-"""Each verb is the module of that name in this package, with `run(arguments, settings)`."""
+"""Each verb is a module of this package, of its own name or by `MODULES`, with `run(arguments, settings)`."""
+
+MODULES: Final = {"list": "listing", "exec": "executing"}
+"""A module named like a builtin would hide it here."""
 
 GROUPS: Final = (
     ("Write playbooks", ("new", "validate", "explain", "graph")),
-    ("Run playbooks", ("run",)),
+    ("Run playbooks", ("run", "resume", "register", "exec", "catalog")),
+    ("Look at executions", ("list", "status", "events", "logs", "result")),
+    ("Steer executions", ("cancel", "pause", "signal")),
     ("Tools and older playbooks", ("schema", "migrate")),
 )
 
@@ -69,12 +87,12 @@ def _dispatch(arguments: list[str]) -> int:
         return _unknown(verb)
     # The measured saving: `noetl --help` starts without argparse, msgspec, yaml or the language.
     from noetl.cli.environment import settings_from_environment  # noqa: PLC0415
-    from noetl.errors import UsageError  # noqa: PLC0415
+    from noetl.errors import NoetlError  # noqa: PLC0415
 
     try:
         settings = settings_from_environment()
         code = _module_of(verb).run(arguments[1:], settings)
-    except UsageError as error:
+    except NoetlError as error:
         print(f"noetl {verb}: {error.message}", file=sys.stderr)
         return EXIT_USAGE
     except SystemExit as leaving:  # argparse leaves this way after it has printed a verb's help
@@ -92,7 +110,7 @@ def _module_of(verb: str) -> Any:  # noqa: ANN401 - a module
     collecting = gc.isenabled()
     gc.disable()
     try:
-        return import_module(f"noetl.cli.{verb}")
+        return import_module(f"noetl.cli.{MODULES.get(verb, verb)}")
     finally:
         gc.freeze()
         if collecting:
@@ -110,7 +128,7 @@ def help_text() -> str:
     lines += [
         "",
         "Example:",
-        "  noetl new my_report && noetl validate my_report.yaml && noetl explain my_report.yaml",
+        "  noetl new my_report && noetl validate my_report.yaml && noetl run my_report.yaml",
         "",
         "`noetl VERB --help` lists a verb's options; `noetl --version` prints the version.",
     ]

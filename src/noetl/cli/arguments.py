@@ -29,3 +29,10 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}\n{self.format_usage().rstrip()}\nhint: {self.prog} --help")
+
+
+def count(written: str) -> int:
+    """A whole number of at least 1, for `type=`."""
+    if not (written.isascii() and written.isdigit() and 0 < int(written) < 2**31):
+        raise argparse.ArgumentTypeError(f"`{written}` is no whole number above 0")
+    return int(written)

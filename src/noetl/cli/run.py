@@ -1,101 +1,106 @@
-"""`noetl run`: takes the whole command line of a run and checks the playbook.
-
-This version has no engine. What can be checked is checked, so that mistakes show now; a playbook that
-could be run ends in a plain sentence and exit code 2, never in a result that nothing produced.
-"""
+"""`noetl run`: runs a playbook from a file, or a registered one by its path, on the embedded engine."""
 
 from __future__ import annotations
 
-import sys
-from typing import Any
-
-import msgspec
+import argparse
+import asyncio
+import os
+from pathlib import Path
 
 from noetl.cli.arguments import Parser
+from noetl.cli.catalog_paths import find_registered
 from noetl.cli.diagnostics import report_to_stderr
-from noetl.cli.files import load_file, read_bytes, shown_name, write_json
-from noetl.errors import UsageError
+from noetl.cli.files import STDIN, load_bytes, load_file, shown_name, write_json
+from noetl.cli.payload import add_payload_options, payload
+from noetl.cli.running import Run, add_run_options
+from noetl.cli.stores import Place, place_of
+from noetl.cli.summary import Source
+from noetl.embedded import Embedded
+from noetl.engine.state import Data
+from noetl.playbook.load import Loaded
 from noetl.settings import Settings
+from noetl.store.protocol import CatalogEntry
+
+EXIT_INVALID = 2
 
 
 def run(arguments: list[str], settings: Settings) -> int:
     options = _parser().parse_args(arguments)
-    payload(options.set, options.payload, settings)
+    place = place_of(options, settings)
+    given = payload(options.set, options.payload, settings)
+    if options.file != STDIN and not os.path.exists(options.file) and place.exists():
+        entry = asyncio.run(find_registered(place, options.file))
+        if entry is not None:
+            return run_registered(entry, given, options, settings, place)
     loaded = load_file(options.file, settings)
     if not loaded.valid:
         if options.json:
             write_json({"status": "invalid", "diagnostics": loaded.diagnostics})
         else:
             report_to_stderr(options.file, loaded, settings)
-        return 2
-    name = shown_name(options.file)
-    print(
-        f"noetl run: {name} is valid, but this version can check playbooks, not run them yet", file=sys.stderr
+        return EXIT_INVALID
+    if options.dry_run:
+        return _dry_run(loaded, given)
+    folder = Path.cwd() if options.file == STDIN else Path(options.file).absolute().parent
+    return _run_file(loaded, given, Run(options, settings, place, folder), shown_name(options.file))
+
+
+def _run_file(loaded: Loaded, given: Data, running: Run, name: str) -> int:
+    playbook = loaded.playbook
+    assert playbook is not None
+
+    async def begin(engine: Embedded) -> str:
+        return await engine.start(loaded, given, execution_id=running.expect(engine.control.new_id()))
+
+    return running.to_the_end(begin, lambda _engine, _state: Source(name, loaded.text, playbook))
+
+
+def run_registered(
+    entry: CatalogEntry, given: Data, options: argparse.Namespace, settings: Settings, place: Place
+) -> int:
+    """Runs one version of a registered playbook; its keychain's files lie in the current folder."""
+    loaded = load_bytes(entry.source, settings)
+    playbook = loaded.playbook
+    name = f"{entry.path}@{entry.version}"
+    if playbook is None:
+        report_to_stderr(name, loaded, settings)
+        return EXIT_INVALID
+    if options.dry_run:
+        return _dry_run(loaded, given)
+    running = Run(options, settings, place, Path.cwd())
+
+    async def begin(engine: Embedded) -> str:
+        execution_id = running.expect(engine.control.new_id())
+        return await engine.start_registered(entry, given, execution_id=execution_id)
+
+    return running.to_the_end(begin, lambda _engine, _state: Source(name, loaded.text, playbook))
+
+
+def _dry_run(loaded: Loaded, given: Data) -> int:
+    # Only a dry run draws.
+    from noetl.cli.dry_run import dry_run  # noqa: PLC0415
+
+    assert loaded.playbook is not None
+    return dry_run(loaded.playbook, given)
+
+
+def add_start_options(parser: argparse.ArgumentParser) -> None:
+    add_payload_options(parser)
+    add_run_options(parser)
+    parser.add_argument(
+        "--dry-run", action="store_true", help="show the entry, the graph and the first step; run nothing"
     )
-    print(f"hint: `noetl explain {name}` says what it would do", file=sys.stderr)
-    return 2
 
 
 def _parser() -> Parser:
     parser = Parser(
         "run",
-        "Runs a playbook. This version checks it and says so; it has no engine yet.",
+        "Runs a playbook to its end and shows what happens on the way.\n"
+        "Exit codes: 0 completed, 1 failed, 2 invalid or unreadable, 3 cancelled, 130 interrupted.",
         "noetl run report.yaml --set day=2024-05-01",
     )
-    parser.add_argument("file", metavar="FILE", help="a playbook, or - for stdin")
     parser.add_argument(
-        "--set",
-        metavar="K=V",
-        action="append",
-        default=[],
-        help="set one workload key; V is JSON, or else text",
+        "file", metavar="FILE|PATH", help="a playbook, - for stdin, or the path of a registered one"
     )
-    parser.add_argument("--payload", metavar="JSON|@FILE", help="an object that is merged over the workload")
-    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
-    parser.add_argument("--events", metavar="FILE", help="append the event log to this file")
-    parser.add_argument("--store", metavar="URL", help="the embedded store to run on")
-    parser.add_argument("--server", metavar="URL", help="the server to run on")
-    parser.add_argument("--dry-run", action="store_true", help="check everything, run nothing")
-    parser.add_argument("-q", "--quiet", action="store_true", help="no progress, only the outcome")
+    add_start_options(parser)
     return parser
-
-
-def payload(assignments: list[str], document: str | None, settings: Settings) -> dict[str, Any]:
-    """What `--payload` and `--set` give together; `--set` wins, and a dotted key reaches into an object."""
-    found = {} if document is None else _object(document, settings)
-    for assignment in assignments:
-        key, equals, text = assignment.partition("=")
-        parts = key.split(".")
-        if not equals or not all(parts):
-            raise UsageError(f"--set takes KEY=VALUE, but got {assignment!r}")
-        inner = found
-        for part in parts[:-1]:
-            following = inner.setdefault(part, {})
-            if not isinstance(following, dict):
-                raise UsageError(f"--set {key}: `{part}` is a value, not an object")
-            inner = following
-        inner[parts[-1]] = _value(text)
-    return found
-
-
-def _value(text: str) -> Any:  # noqa: ANN401 - any JSON value
-    try:
-        return msgspec.json.decode(text.encode("utf-8", "surrogateescape"))
-    except (msgspec.DecodeError, UnicodeError):
-        return text
-
-
-def _object(document: str, settings: Settings) -> dict[str, Any]:
-    where = "--payload"
-    if document.startswith("@"):
-        where = shown_name(document[1:])
-        data = read_bytes(document[1:], settings)
-    else:
-        data = document.encode("utf-8", "surrogateescape")
-    try:
-        found = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeError) as error:
-        raise UsageError(f"{where} is not JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise UsageError(f"{where} must be a JSON object")
-    return found

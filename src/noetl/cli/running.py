@@ -58,7 +58,9 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
 class Run:
     """One execution that this process carries out."""
 
-    def __init__(self, options: argparse.Namespace, settings: Settings, place: Place, source_folder: Path) -> None:
+    def __init__(
+        self, options: argparse.Namespace, settings: Settings, place: Place, source_folder: Path
+    ) -> None:
         self.place = place
         self.watcher = _watcher(options, settings)
         self._json: bool = options.json
@@ -108,8 +110,17 @@ class Run:
         if event.execution_id != self._execution_id:
             return
         if self._lines is not None:
-            self._lines.write(to_line(event))
+            self._append(self._lines, event)
         self.watcher.event(event)
+
+    def _append(self, lines: IO[bytes], event: Event) -> None:
+        try:
+            lines.write(to_line(event))
+        except OSError as error:
+            # The store has the whole log: a copy that cannot be written does not end the execution.
+            reason = (error.strerror or str(error)).lower()
+            print(f"cannot write {shown_name(str(self._events_file))} any more: {reason}", file=sys.stderr)
+            self._lines = None
 
     def _log(self, execution_id: str, where: str, stream: str, text: str) -> None:
         if execution_id == self._execution_id:
@@ -137,7 +148,9 @@ class Run:
             if self._execution_id is None:
                 raise
             hint = self.place.command("resume", self._execution_id)
-            raise NoetlError(f"{error.message}\nhint: what was finished is kept; go on with `{hint}`") from error
+            raise NoetlError(
+                f"{error.message}\nhint: what was finished is kept; go on with `{hint}`"
+            ) from error
         finally:
             await store.close()
         return ended, source

@@ -7,7 +7,6 @@ The files of executions lie in a folder beside the database. This version has th
 from __future__ import annotations
 
 import argparse
-import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,6 +27,9 @@ class Place(NamedTuple):
         """Holds a folder for each execution's files."""
         database = database_path(self.url)
         if database is None:
+            # Only a store in memory needs it, and it is slow to import.
+            import tempfile  # noqa: PLC0415
+
             return Path(tempfile.mkdtemp(prefix="noetl-"))
         return database.with_suffix(".files")
 
@@ -51,7 +53,9 @@ class Place(NamedTuple):
 
 def add_store_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--store", metavar="URL", help="the store, as sqlite:///PATH (default: NOETL_STORE, or .noetl/store.db)"
+        "--store",
+        metavar="URL",
+        help="the store, as sqlite:///PATH (default: NOETL_STORE, or .noetl/store.db)",
     )
     parser.add_argument("--server", metavar="URL", help="a server instead of a store; not in this version")
 

@@ -12,13 +12,15 @@ from noetl.cli.stores import Place
 from noetl.cli.tree import STYLES, duration
 from noetl.engine.state import Data, State
 from noetl.ids import seconds_of
-from noetl.playbook.model import Block, Case, Node, Parallel, Playbook, Task
+from noetl.playbook.model import Block, Case, Node, Parallel, Playbook, Task, TaskAction
 from noetl.playbook.wording import plural
 from noetl.records.result_ref import ref_from_data
 
 if TYPE_CHECKING:
     from noetl.cli.running import Ended
 
+SHORT_RESULT: Final = 200
+"""Bytes of JSON that stand on one line."""
 RESULT_LINES: Final = 20
 MESSAGE_LINES: Final = 12
 SYMBOLS: Final = {"completed": "✓", "failed": "✗", "cancelled": "◌", "interrupted": "‖"}
@@ -61,9 +63,10 @@ def result_lines(result: Any, command: str) -> list[str]:  # noqa: ANN401 - plai
     ref = ref_from_data(result)
     if ref is not None:
         return [f"  result: {plural(ref.size, 'byte')}, stored; show it with: {command}"]
-    text = msgspec.json.format(msgspec.json.encode(result), indent=2).decode()
-    if "\n" not in text or len(text) <= 60:
-        return [f"  result: {visible(msgspec.json.encode(result).decode())}"]
+    compact = msgspec.json.encode(result)
+    if len(compact) <= SHORT_RESULT:
+        return [f"  result: {visible(compact.decode())}"]
+    text = msgspec.json.format(compact, indent=2).decode()
     shown = [visible(line) for line in text.splitlines()]
     if len(shown) > RESULT_LINES:
         shown = [*shown[:RESULT_LINES], f"… all of it: {command}"]
@@ -97,7 +100,8 @@ def _source_line(source: Source, step: str | None, task: str | None, paint: Pain
     lines = source.text.splitlines()
     if not 1 <= line <= len(lines):
         return []
-    return [f"  {paint('place', f'{visible(source.name)}:{line}')} {paint('gutter', '|')} {visible(lines[line - 1])}"]
+    place = paint("place", f"{visible(source.name)}:{line}")
+    return [f"  {place} {paint('gutter', '|')} {visible(lines[line - 1])}"]
 
 
 def find_task(body: tuple[Node, ...], label: str) -> Task | None:
@@ -106,13 +110,23 @@ def find_task(body: tuple[Node, ...], label: str) -> Task | None:
         if isinstance(node, Task):
             if node.label == label:
                 return node
-        elif isinstance(node, Block | Parallel):
-            found = find_task(node.body, label)
-            if found is not None:
-                return found
-        elif isinstance(node, Case) and node.call is not None and node.call.label == label:
-            return node.call
+            continue
+        found = find_task(_inner(node), label)
+        if found is not None:
+            return found
     return None
+
+
+def _inner(node: Block | Parallel | Case) -> tuple[Node, ...]:
+    if isinstance(node, Block):
+        return node.body
+    if isinstance(node, Parallel):
+        return tuple(branch.node for branch in node.branches)
+    called = () if node.call is None else (node.call,)
+    named = (
+        action.task for branch in node.branches for action in branch.actions if isinstance(action, TaskAction)
+    )
+    return (*called, *named)
 
 
 def _commands(state: State, place: Place) -> list[str]:

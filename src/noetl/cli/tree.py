@@ -74,9 +74,7 @@ def draw(progress: Progress, now: float, width: int, height: int, paint: Paint) 
     return lines
 
 
-def _chosen(
-    steps: list[StepProgress], sizes: dict[str, int], room: int
-) -> tuple[list[StepProgress], int]:
+def _chosen(steps: list[StepProgress], sizes: dict[str, int], room: int) -> tuple[list[StepProgress], int]:
     """The steps there is room for, in their order, those that run or failed first; and how many are not."""
     if sum(sizes.values()) <= room:
         return steps, 0
@@ -129,7 +127,7 @@ def loop_text(loop: LoopProgress, now: float, *, running: bool) -> str:
     if loop.failed:
         parts.append(f"{loop.failed} failed")
     if running:
-        parts.append(f"{loop.in_flight} in flight")
+        parts += [f"{loop.in_flight} in flight"] if loop.in_flight else []
         rate, remaining = loop.rate(now), loop.remaining(now)
         if rate is not None and remaining is not None:
             parts.append(f"{rate:.0f}/s" if rate >= 10 else f"{rate:.1f}/s")

@@ -6,6 +6,7 @@ asked to redraw from outside, so that a busy execution never draws more often th
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -120,11 +121,13 @@ class Lines:
         pass
 
     def close(self) -> None:
-        self._stream.flush()
+        pass
 
     def _write(self, line: str) -> None:
-        self._stream.write(line + "\n")
-        self._stream.flush()
+        # The reader of a pipe may go away; the execution does not end for that.
+        with contextlib.suppress(BrokenPipeError):
+            self._stream.write(line + "\n")
+            self._stream.flush()
 
     def _line(self, event: Event) -> str | None:
         if event.step is None:

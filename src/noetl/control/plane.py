@@ -161,6 +161,11 @@ class ControlPlane:
             fold(state, event)
         return state
 
+    def keep_plan(self, entry: CatalogEntry, playbook: Playbook) -> None:
+        """Spares the loading of a playbook that whoever registered it has loaded."""
+        if entry.digest not in self._plans:
+            self._plans[entry.digest] = Plan(playbook)
+
     def plan(self, entry: CatalogEntry) -> Plan:
         known = self._plans.get(entry.digest)
         if known is None:
@@ -192,6 +197,10 @@ class ControlPlane:
     def is_open(self, execution_id: str) -> bool:
         """Whether an execution is in memory, and so under way in this process."""
         return execution_id in self._live
+
+    def opened(self, execution_id: str) -> Live:
+        """An execution that is in memory."""
+        return self._live[execution_id]
 
     def new_id(self) -> str:
         """An id for an execution that is still to be started."""

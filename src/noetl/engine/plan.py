@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+import msgspec
+
+from noetl.engine.state import StepResult
 from noetl.playbook.check.flow import Flow
 from noetl.playbook.model import Loop, Playbook, Step
 from noetl.template import Template
@@ -17,6 +20,7 @@ class Plan:
         self.steps = {step.name: step for step in playbook.steps}
         self.flow = Flow(playbook)
         self._reads: dict[str, frozenset[str]] = {}
+        self._binding = [(step.binds, step.name) for step in playbook.steps if step.binds is not None]
 
     def can_still_reach(self, live: set[str], target: str) -> bool:
         """Whether a token on one of the live steps can come to `target`, or is there."""
@@ -27,6 +31,14 @@ class Plan:
         if loop.execution is not None:
             return loop.execution == "local"
         return self.playbook.executor.profile != "distributed"
+
+    def bound(self, steps: Mapping[str, StepResult]) -> dict[str, str]:
+        """Second names of results, each with the step that gave the last one."""
+        found: dict[str, str] = {}
+        for second, name in self._binding:
+            if name in steps and (second not in found or steps[name].seq > steps[found[second]].seq):
+                found[second] = name
+        return found
 
     def names_read(self, step: Step) -> frozenset[str]:
         """The root names that the templates of a step's body read."""
@@ -50,5 +62,5 @@ def templates_in(part: object) -> Iterator[Template]:
             waiting.extend(item.values())
         elif isinstance(item, list | tuple):
             waiting.extend(item)
-        elif hasattr(item, "__struct_fields__"):
+        elif isinstance(item, msgspec.Struct):
             waiting.extend(getattr(item, name) for name in item.__struct_fields__)

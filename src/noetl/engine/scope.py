@@ -17,6 +17,14 @@ from noetl.template import UNDEFINED, Budget, Scope, Template
 ABOUT_FIELDS = ("status", "error", "results", "meta")
 
 
+def result_keys(step: str, scope: str) -> Iterator[str]:
+    """The keys under which a step's result is looked for, innermost scope first."""
+    while scope:
+        yield f"{step}@{scope}"
+        scope = scope.rpartition("/")[0]
+    yield step
+
+
 class StepResults(Mapping[str, Any]):
     """The results of steps by name, innermost scope first."""
 
@@ -30,16 +38,12 @@ class StepResults(Mapping[str, Any]):
     def _find(self, name: object) -> StepResult | None:
         if not isinstance(name, str):
             return None
-        name = self._bound.get(name, name)
-        scope = self._scope
-        while scope:
-            found = self._steps.get(f"{name}@{scope}")
+        for key in result_keys(self._bound.get(name, name), self._scope):
+            found = self._steps.get(key)
+            # A step that is open for the first time, or was skipped, has no result to show.
             if found is not None and found.seq:
                 return found
-            scope = scope.rpartition("/")[0]
-        found = self._steps.get(name)
-        # A step that is open for the first time, or was skipped, has no result to show.
-        return found if found is not None and found.seq else None
+        return None
 
     def __contains__(self, name: object) -> bool:
         return self._find(name) is not None

@@ -61,12 +61,7 @@ class Turn:
         self.emit(of_step(event_type, self.state.execution_id, self.now, step, run_id, status, **payload))
 
     def around(self, run: StepRun) -> Surroundings:
-        bound: dict[str, str] = {}
-        for step in self.plan.steps.values():
-            if step.binds is not None and step.name in self.state.steps:
-                known = bound.get(step.binds)
-                if known is None or self.state.steps[step.name].seq > self.state.steps[known].seq:
-                    bound[step.binds] = step.name
+        bound = self.plan.bound(self.state.steps)
         return surroundings(self.state, run, self.bodies, self.keychain, bound)
 
     def token_id(self) -> str:

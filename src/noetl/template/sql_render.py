@@ -146,7 +146,7 @@ class _Writing:
             )
         if self._lexer.after_value:
             raise TemplateValueError(
-                "a value cannot follow a string or a value directly: join them by `||`, or write it inside the quotes"
+                "a value cannot follow a string or a value directly: join them by `||`, or put it inside"
             )
         if marked.role == "in_list":
             return list_of(marked.value, self._dialect)

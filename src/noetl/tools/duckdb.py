@@ -1,13 +1,17 @@
-"""`duckdb`: SQL on DuckDB, in the worker."""
+"""`duckdb`: SQL on DuckDB, in the worker; `duckdb_calls.py` runs it."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
 
 from noetl.records.tool import ToolDescription
 from noetl.tools.sql import SQL_FIELDS, SQL_ONE_OF, SQL_SYNONYMS, SqlConfig
+
+if TYPE_CHECKING:
+    from noetl.records.outcome import Outcome
+    from noetl.records.protocols import ToolCall, ToolContext
 
 
 class DuckdbConfig(SqlConfig, frozen=True, kw_only=True):
@@ -34,3 +38,9 @@ DESCRIPTION = ToolDescription(
     outcome_fields=("error_type",),
     sql_fields=SQL_FIELDS,
 )
+
+
+async def run(call: ToolCall, context: ToolContext) -> Outcome:
+    from noetl.tools.duckdb_calls import run_duckdb  # noqa: PLC0415 - imports the database's library
+
+    return await run_duckdb(call, context)

@@ -1,13 +1,17 @@
-"""`postgres`: SQL on PostgreSQL."""
+"""`postgres`: SQL on PostgreSQL; `postgres_calls.py` runs it."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
 
 from noetl.records.tool import ToolDescription
 from noetl.tools.sql import SQL_FIELDS, SQL_ONE_OF, SQL_SYNONYMS, SqlConfig
+
+if TYPE_CHECKING:
+    from noetl.records.outcome import Outcome
+    from noetl.records.protocols import ToolCall, ToolContext
 
 
 class PostgresConfig(SqlConfig, frozen=True, kw_only=True):
@@ -29,3 +33,9 @@ DESCRIPTION = ToolDescription(
     outcome_fields=("code", "sqlstate"),
     sql_fields=SQL_FIELDS,
 )
+
+
+async def run(call: ToolCall, context: ToolContext) -> Outcome:
+    from noetl.tools.postgres_calls import run_postgres  # noqa: PLC0415 - imports the database's library
+
+    return await run_postgres(call, context)

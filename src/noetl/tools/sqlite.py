@@ -1,13 +1,17 @@
-"""`sqlite`: SQL on an SQLite file."""
+"""`sqlite`: SQL on an SQLite file; `sqlite_calls.py` runs it."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
 
 from noetl.records.tool import ToolDescription
 from noetl.tools.sql import SQL_FIELDS, SQL_ONE_OF, SQL_SYNONYMS, SqlConfig
+
+if TYPE_CHECKING:
+    from noetl.records.outcome import Outcome
+    from noetl.records.protocols import ToolCall, ToolContext
 
 
 class SqliteConfig(SqlConfig, frozen=True, kw_only=True):
@@ -31,3 +35,9 @@ DESCRIPTION = ToolDescription(
     outcome_fields=("code",),
     sql_fields=SQL_FIELDS,
 )
+
+
+async def run(call: ToolCall, context: ToolContext) -> Outcome:
+    from noetl.tools.sqlite_calls import run_sqlite  # noqa: PLC0415 - imports the database's library
+
+    return await run_sqlite(call, context)

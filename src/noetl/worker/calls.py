@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -17,6 +17,7 @@ from noetl.engine.limits import reference
 from noetl.engine.state import Data
 from noetl.errors import NoetlError, TemplateError
 from noetl.ids import timestamp
+from noetl.playbook.check.sql import DIALECTS
 from noetl.playbook.durations import parse_duration
 from noetl.playbook.model import Task
 from noetl.records.outcome import Outcome, OutcomeError, OutcomeMeta, outcome_to_data
@@ -50,6 +51,7 @@ def render_call(
     spec: Data,
     redactor: Redactor,
     *,
+    sql_fields: tuple[str, ...] = (),
     execution_id: str,
     step: str,
     label: str,
@@ -60,7 +62,7 @@ def render_call(
     """The call with every template evaluated; `scope` has the task's args in it."""
     return ToolCall(
         kind=task.kind,
-        config={name: _rendered(value, scope, redactor, name) for name, value in task.config.items()},
+        config=_rendered_config(task.config, task.kind, sql_fields, scope, redactor),
         args=args,
         spec={name: _rendered(value, scope, redactor, name) for name, value in spec.items()},
         execution_id=execution_id,
@@ -70,6 +72,35 @@ def render_call(
         attempt=attempt,
         action_id=action_id,
     )
+
+
+def _rendered_config(
+    fields: Mapping[str, Any], kind: object, sql_fields: tuple[str, ...], scope: Scope, redactor: Redactor
+) -> Data:
+    """The fields of a tool; in its SQL texts every value is quoted for its place."""
+    rendered: Data = {}
+    for name, value in fields.items():
+        inner = tuple(each.removeprefix(f"{name}.") for each in sql_fields if each.startswith(f"{name}."))
+        if name in sql_fields and isinstance(value, Template):
+            rendered[name] = _rendered_sql(value, _rendered(kind, scope, redactor), scope, redactor, name)
+        elif inner and isinstance(value, dict):
+            rendered[name] = _rendered_config(value, value.get("kind"), inner, scope, redactor)
+        else:
+            rendered[name] = _rendered(value, scope, redactor, name)
+    return rendered
+
+
+def _rendered_sql(text: Template, kind: object, scope: Scope, redactor: Redactor, name: str) -> str:
+    # Only tasks with SQL need it.
+    from noetl.template.sql_render import render_sql  # noqa: PLC0415
+
+    dialect = DIALECTS.get(kind) if isinstance(kind, str) else None
+    if dialect is None:
+        raise Refused("sql.dialect", f"values cannot be quoted in SQL of `{kind}`: bind them with `params`")
+    try:
+        return render_sql(text, scope, dialect, on_secret=lambda found: redactor.register(found, name))
+    except TemplateError as error:
+        raise Refused(error.code, error.message) from error
 
 
 def _rendered(value: Any, scope: Scope, redactor: Redactor, name: str = "args") -> Any:  # noqa: ANN401

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -11,10 +11,11 @@ import msgspec
 from noetl.control.plane import Work
 from noetl.engine.bodies import is_ref
 from noetl.engine.frames import iteration_path
-from noetl.engine.scope import Iteration, StepResults, Surroundings, render_each
+from noetl.engine.scope import Iteration, StepResults, Surroundings, render_each, result_keys
 from noetl.engine.state import Data, Frame, LoopRun, StepResult
 from noetl.errors import NoetlError
 from noetl.ids import timestamp
+from noetl.playbook.layering import effective_spec
 from noetl.playbook.model import Loop, Playbook, Step, Task
 from noetl.records.protocols import ToolCall, ToolKind
 from noetl.records.report import LeaseReport, ReportedEvent
@@ -43,6 +44,8 @@ class StepLease:
         self.redactor: Redactor = worker.redactor(self.live)
         self.started = run.started_at is not None
         self.args: Data = run.args
+        self._specs: dict[int, tuple[Task, dict[str, Any]]] = {}
+        """By the identity of a task: where it stands in the body, and so the loops around it, never change."""
         # The state goes on while this lease runs; what the step may read is fixed here.
         self.frame = _copy(run.frame, Frame)
         self.loop_run = None if run.loop is None else _copy_loop(run.loop)
@@ -51,17 +54,15 @@ class StepLease:
 
     def _surroundings(self, state: Any, run: Any) -> Surroundings:  # noqa: ANN401 - the engine's state
         read = self.live.plan.names_read(self.step)
-        steps: dict[str, StepResult] = {
-            key: found for key, found in state.steps.items() if key.partition("@")[0] in read
+        bound = {
+            second: name for second, name in self.live.plan.bound(state.steps).items() if second in read
         }
-        bound: dict[str, str] = {}
-        for step in self.playbook.steps:
-            if step.binds in read and step.name in state.steps:
-                known = bound.get(str(step.binds))
-                if known is None or state.steps[step.name].seq > state.steps[known].seq:
-                    bound[str(step.binds)] = step.name
-                    steps[step.name] = state.steps[step.name]
-        frozen = {key: msgspec.structs.replace(found) for key, found in steps.items()}
+        frozen: dict[str, StepResult] = {
+            key: msgspec.structs.replace(state.steps[key])
+            for name in (*read, *bound.values())
+            for key in result_keys(name, run.scope)
+            if key in state.steps
+        }
         return Surroundings(
             execution_id=self.execution_id,
             workload=state.workload,
@@ -205,12 +206,22 @@ class StepLease:
         except NoetlError as error:
             raise Refused("tool.not_runnable", error.message) from error
 
-    @property
-    def kind_names(self) -> Collection[str]:
-        return self.worker.kind_names
-
-    def default_spec(self, kind: str) -> dict[str, Any]:
-        return self.worker.default_spec(kind)
+    def spec(self, task: Task, loops: tuple[Loop, ...]) -> dict[str, Any]:
+        """The knobs that hold for a task; `loops` are those around it."""
+        known = self._specs.get(id(task))
+        if known is None or known[0] is not task:
+            known = self._specs[id(task)] = (
+                task,
+                effective_spec(
+                    self.playbook,
+                    self.step,
+                    loops,
+                    task,
+                    kind_defaults=self.worker.default_spec(task.kind),
+                    kinds=self.worker.kind_names,
+                ),
+            )
+        return known[1]
 
     def tool_context(self, task: Task, call: ToolCall) -> TaskContext:
         return TaskContext(self, task, call)

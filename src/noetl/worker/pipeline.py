@@ -13,7 +13,6 @@ from noetl.engine.frames import apply_task_done, finished_result, iteration_path
 from noetl.engine.pipeline import Ended, Then, action_id, after, before, runaway, upcoming
 from noetl.engine.scope import Iteration, Surroundings, iter_names, pipeline_scope
 from noetl.engine.state import BlockFrame, Data, Frame
-from noetl.playbook.layering import effective_spec
 from noetl.playbook.model import Block, Loop, Node, Task
 from noetl.records.outcome import outcome_to_data
 from noetl.records.report import ReportedEvent
@@ -116,7 +115,7 @@ class Pipeline:
             return self._decided(task, {"status": "skipped", "result": None}, skipped, about)
         self.pending.append(self.narrator.task("task.started", lease.timestamp(), **about))
         outcome = await self._call(task, scope, about)
-        seen = self._scope(task, call_id, outcome)
+        seen = self._scope(task, call_id, outcome) if task.rules else scope
         then = await with_bodies(
             lambda: after(task, self.body, frame, outcome, seen, lease.chance()), lease.load_body
         )
@@ -167,21 +166,15 @@ class Pipeline:
             inner = self._scope(task, about["action_id"], args=call_args)
             args = render_args(task.args, inner, lease.redactor)
             call_args = {**call_args, **(args if isinstance(args, dict) else {})}
-        spec = effective_spec(
-            lease.playbook,
-            lease.step,
-            self.loops,
-            task,
-            kind_defaults=lease.default_spec(task.kind),
-            kinds=lease.kind_names,
-        )
+        spec = lease.spec(task, self.loops)
         ids = {name: about[name] for name in ("label", "task_run_id", "attempt", "action_id")}
         call = render_call(
             task,
-            self._scope(task, about["action_id"], args=call_args),
+            self._scope(task, about["action_id"], args=call_args) if call_args else scope,
             args,
             spec,
             lease.redactor,
+            sql_fields=lease.worker.sql_fields(task.kind),
             execution_id=lease.execution_id,
             step=lease.step.name,
             **ids,

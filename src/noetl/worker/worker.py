@@ -45,6 +45,7 @@ class Worker:
         self._descriptions = descriptions
         self._tool = tool
         self._folder = folder
+        self._folders: dict[str, Path] = {}
         self._on_log = on_log
         self._on_crash = on_crash
         self._prepare = prepare
@@ -139,10 +140,16 @@ class Worker:
         description = self._descriptions.get(kind)
         return {} if description is None else description.default_spec
 
+    def sql_fields(self, kind: str) -> tuple[str, ...]:
+        description = self._descriptions.get(kind)
+        return () if description is None else description.sql_fields
+
     def folder(self, execution_id: str) -> Path:
-        path = self._folder / execution_id
-        path.mkdir(parents=True, exist_ok=True)
-        return path
+        known = self._folders.get(execution_id)
+        if known is None:
+            known = self._folders[execution_id] = self._folder / execution_id
+            known.mkdir(parents=True, exist_ok=True)
+        return known
 
     async def keep_body(self, execution_id: str, short: Shortened) -> None:
         assert short.key is not None

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from noetl.cli import main
-from noetl.cli.run import payload
+from noetl.cli.payload import payload
 from noetl.errors import UsageError
 from noetl.playbook.load import load
 from noetl.settings import Settings
@@ -206,11 +206,27 @@ def test_an_invalid_playbook_is_not_run(broken: str, capsys: pytest.CaptureFixtu
     assert {found["code"] for found in document["diagnostics"]} >= {"key.unknown"}
 
 
-def test_a_valid_playbook_is_said_not_to_run_yet(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", HELLO, "--set", "name=you", "-q", "--events", "log", "--store", "sqlite://"]) == 2
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert "can check playbooks, not run them yet" in shown.err
+def test_a_dry_run_shows_the_first_step_resolved_and_makes_no_store(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", HELLO, "--set", "name=Ada", "--dry-run"]) == 0
+    shown = capsys.readouterr().out
+    assert "▶ start" in shown
+    assert "begins with: start" in shown
+    assert '"name": "Ada"' in shown.partition("begins with")[2]
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("verb", ["run", "resume", "list", "catalog"])
+def test_a_server_is_refused_with_a_sentence(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    what = {"run": [HELLO], "resume": ["1"], "list": [], "catalog": ["list"]}[verb]
+    assert main([verb, *what, "--server", "http://127.0.0.1:8082"]) == 2
+    assert "this version has no server yet" in capsys.readouterr().err
+
+
+def test_an_address_that_is_no_store_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", HELLO, "--store", "sqlite://"]) == 2
+    assert "is no address of a SQLite database" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -153,8 +153,8 @@ EXAMPLES: dict[str, str] = {
         """
 - when: "{{ event.name == 'call.done' and response is defined }}"
   then:
-    - result: {from: rows}
-    - collect: {from: response.data, into: rows}
+    - result: {from: response.data}
+    - tell: {tool: {kind: python, args: {n: "{{ result }}"}, code: result = n}}
 """
     ),
     "ignored-failure": _case(

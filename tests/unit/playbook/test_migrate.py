@@ -533,3 +533,46 @@ def test_a_name_that_stands_in_text_or_behind_a_dot_is_left_alone() -> None:
     assert task(found, "start", "tell").config["body"] == Template(
         "response {{ workload.response.result ~ 'result' ~ call.response }}"
     )
+
+
+def test_values_that_build_on_each_other_are_kept_one_after_the_other() -> None:
+    found = migrated_playbook(
+        case(
+            """      - when: "{{ response.a }}"
+        then:
+          - set: {ctx: {rows: [0]}}
+          - collect: {from: response.a, into: rows}
+"""
+        )
+    )
+    first, second = task(found, "start", "call").rules, task(found, "start", "keep_values").rules
+    assert first is not None
+    assert second is not None
+    assert (first[0].then.to, first[0].then.set_iter) == ("keep_values", {"rows": [0]})
+    assert second[0].then.set_iter == {"rows": Template("{{ (iter.rows | default([])) + [call.a] }}")}
+
+
+def test_a_way_for_failed_calls_does_not_take_good_answers_that_were_repeated_in_vain() -> None:
+    text = case(
+        """      - when: "{{ response.a }}"
+        then: {retry: {max_attempts: 3}}
+      - else: {next: after}
+"""
+    )
+    assert constructs(migrate(loaded(text), builtin_kinds())) == {"failure-of-many"}
+
+
+def test_a_result_is_taken_where_it_is_set() -> None:
+    found = migrated_playbook(
+        case(
+            """      - when: "{{ response.a }}"
+        then:
+          - result: {from: response.b}
+          - tell: {tool: {kind: noop}}
+"""
+        )
+    )
+    labels = [node.label for node in step(found, "start").body if isinstance(node, Task)]
+    assert labels == ["call", "result_value", "tell", "keep_result"]
+    assert task(found, "start", "result_value").args == {"value": Template("{{ call.b }}")}
+    assert task(found, "start", "keep_result").args == {"value": Template("{{ result_value }}")}

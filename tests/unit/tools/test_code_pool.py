@@ -1,8 +1,9 @@
-"""The pool of code processes: who runs what, what a cancelled or lost call costs, and that nothing outlives it."""
+"""The pool of code processes: who runs what, what a cancelled call costs, and that nothing outlives it."""
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import select
 import signal
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from noetl.tools.processes.folders import remove_abandoned
 from noetl.tools.processes.limits import DEFAULT_LIMITS, LimitError, Limits, limits_from
 from noetl.tools.processes.pool import CodePool, PoolSettings
 from noetl.tools.processes.requests import Answer, Program
@@ -219,7 +221,7 @@ def test_a_call_that_waits_is_cancelled_without_starting(tmp_path: Path) -> None
 
 def test_threads_that_a_task_leaves_behind_end_with_its_process(tmp_path: Path) -> None:
     async def test(calls: Calls) -> None:
-        code = "import os, threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()\nresult = os.getpid()"
+        code = "import threading as t, time\nt.Thread(target=time.sleep, args=(60,)).start()\n" + PID
         left = await calls.result(code)
         assert await calls.result(PID) != left
         assert is_gone(left)
@@ -247,6 +249,7 @@ if daemon:
             os.execvp('sleep', ['sleep', '100'])
         os._exit(0)
     os.wait()
+    while not os.path.exists('daemon') or not os.path.getsize('daemon'): pass
 open('children', 'w').write(' '.join(map(str, children)))
 while endless: pass
 result = 1
@@ -258,8 +261,8 @@ def test_children_of_the_code_end_with_it_even_daemons(tmp_path: Path, endless: 
     async def test(calls: Calls) -> None:
         running = calls.begin(CHILD, daemon=True, endless=endless)
         daemon, child = int(await calls.file("daemon")), int(await calls.file("children"))
-        assert not is_gone(daemon, 0)
         if endless:
+            assert not is_gone(daemon, 0)
             running.cancel()
             assert await asyncio.to_thread(is_gone, child)
         else:
@@ -288,6 +291,17 @@ def test_closing_the_pool_answers_those_who_wait_and_removes_its_folder(tmp_path
     asyncio.run(run())
 
 
+def test_folders_of_pools_that_were_killed_are_removed_and_no_others(tmp_path: Path) -> None:
+    living, abandoned, other = (tmp_path / name for name in ("noetl-code-a", "noetl-code-b", "other"))
+    for folder in (living, abandoned, other):
+        (folder / "inside").mkdir(parents=True)
+    lock = os.open(living, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    remove_abandoned(tmp_path)
+    os.close(lock)
+    assert {each.name for each in tmp_path.iterdir()} == {"noetl-code-a", "other"}
+
+
 def test_a_process_that_cannot_start_is_an_answer_not_an_endless_try(tmp_path: Path) -> None:
     async def test(calls: Calls) -> None:
         answer = await calls.answer("result = 1", limits=Limits(memory=1 << 20))
@@ -307,7 +321,8 @@ from noetl.tools.processes.requests import Program
 async def main():
     pool = CodePool()
     program = Program(sys.argv[2], "playbook.yaml")
-    call = pool.call("key", DEFAULT_LIMITS, program, Path(sys.argv[1]), {"daemon": False, "endless": True}, print)
+    args = {"daemon": False, "endless": True}
+    call = pool.call("key", DEFAULT_LIMITS, program, Path(sys.argv[1]), args, print)
     await call
 
 asyncio.run(main())
@@ -316,7 +331,7 @@ asyncio.run(main())
 
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSEGV])
 def test_no_process_outlives_a_parent_that_is_killed(tmp_path: Path, sent: signal.Signals) -> None:
-    code = "import signal\nfor each in range(1, 32):\n    if each not in (9, 17, 19): signal.signal(each, signal.SIG_IGN)\n"
+    code = "import signal as s\nfor n in {*range(1, 32)} - {9, 17, 19}: s.signal(n, s.SIG_IGN)\n"
     code += "open('pid', 'w').write(str(__import__('os').getpid()))" + CHILD
     parent = subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path), code])
 

@@ -18,6 +18,7 @@ from noetl.playbook.model import (
     FailAction,
     NextAction,
     ResultAction,
+    RetryAction,
     SetAction,
     Step,
     Target,
@@ -221,7 +222,8 @@ class Boundary:
     def _others_fail(self, success: list[Plan]) -> bool:
         """Can the step fail otherwise than by its call?"""
         step = self._step
-        others = any(plan.chain.has_tasks or isinstance(plan.chain.end, FailAction) for plan in success)
+        ends = (FailAction, RetryAction)  # a retry of good answers fails when its attempts are used up
+        others = any(plan.chain.has_tasks or isinstance(plan.chain.end, ends) for plan in success)
         return others or bool(self._moments.enter) or step.sink is not None or step.deadline is not None
 
     def _routes_failure(self, action: NextAction) -> bool:

@@ -25,6 +25,7 @@ from noetl.playbook.model import (
     SkipAction,
     Step,
     Task,
+    Value,
 )
 from noetl.playbook.rewriting.bodies import UNLABELLED, Bodies, kept
 from noetl.playbook.rewriting.case_arcs import Boundary, Plan, values_kept
@@ -170,10 +171,16 @@ class _CaseRewriter:
         """Gives each entry that must end with a task a label for it."""
         needed = self._boundary.needs_task
         self._success = [
-            self._with_last(plan, needed(plan, self._success[index + 1 :]))
+            self._with_last(plan, needed(plan, self._success[index + 1 :]) or self._writes_twice(plan))
             for index, plan in enumerate(self._success)
         ]
         self._failure = [self._with_last(plan, plan.chain.sets_result) for plan in self._failure]
+
+    def _writes_twice(self, plan: Plan) -> bool:
+        """Must some values be kept before others, by a task behind the rule?"""
+        work = plan.chain.work
+        _, written = Patches(Rewriter(in_rules(self._kept)), Report()).batch(work)
+        return not plan.chain.acts and written < len(work)
 
     def _with_last(self, plan: Plan, wanted: bool) -> Plan:
         if not wanted:
@@ -240,7 +247,7 @@ class _CaseRewriter:
             names = {**names, **dict.fromkeys(AFTER_SUCCESS, refused)}
             if chain.has_tasks and not chain.repeats and not chain.sets_result:
                 self._report.say("failed-call-tasks", chain.branch.at)
-        tasks, names = chains.write(chain, names, number)
+        tasks, names, result = chains.write(chain, names, number)
         if isinstance(end, RetryAction):
             if tasks:
                 self._report.say("retry-chain", end.at)
@@ -260,11 +267,11 @@ class _CaseRewriter:
         elif plan.last is None:
             return Directive(do="continue", set_iter=patch)
         else:
-            tasks += self._last_tasks(plan, names, chains)
+            tasks += self._last_tasks(plan, names, result)
         self._tasks += tasks
         return Directive(do="jump", to=tasks[0].label, set_iter=patch)
 
-    def _last_tasks(self, plan: Plan, names: Names, chains: ChainTasks) -> list[Task]:
+    def _last_tasks(self, plan: Plan, names: Names, result: Value) -> list[Task]:
         """The task that holds what the arc takes along, if it needs one, and that with the step's result."""
         found: list[Task] = []
         target = plan.chain.target
@@ -275,7 +282,7 @@ class _CaseRewriter:
                 self._report.say("case-values", target.at)
             found.append(kept(plan.next_args, values[0] if len(values) == 1 else values))
         assert plan.last is not None
-        return [*found, kept(plan.last, chains.result(plan.chain, names))]
+        return [*found, kept(plan.last, result)]
 
     def _close_chains(self, chains: ChainTasks) -> None:
         """The pipeline ends behind each chain; behind the last one it ends anyway."""

@@ -30,7 +30,7 @@ from noetl.playbook.model import (
     TaskAction,
     Value,
 )
-from noetl.playbook.rewriting.bodies import Bodies
+from noetl.playbook.rewriting.bodies import Bodies, kept
 from noetl.playbook.rewriting.expressions import Names, Rewriter, literal, to
 from noetl.playbook.rewriting.inexpressible import Report
 from noetl.playbook.rewriting.reads import names_read
@@ -93,8 +93,9 @@ class Patches:
         for index, action in enumerate(actions):
             if not isinstance(action, SetAction | CollectAction):
                 return written, index
-            reads = names_read(action) | ({action.into} if isinstance(action, CollectAction) else set())
-            if written.keys() & reads or (written and "ctx" in reads):
+            reads = names_read(action)
+            writes = {action.into} if isinstance(action, CollectAction) else action.values.keys()
+            if written.keys() & (reads | writes) or (written and "ctx" in reads):
                 return written, index
             written |= self._written(action)
         return written, len(actions)
@@ -110,6 +111,14 @@ class Patches:
         return {action.into: Template("{{ (iter." + action.into + " | default([])) + " + added + " }}")}
 
 
+class Written(NamedTuple):
+    """The tasks of a chain, the names that hold behind them, and what is then the step's result."""
+
+    tasks: list[Task]
+    names: Names
+    result: Value
+
+
 class ChainTasks:
     """Writes the tasks of chains, one chain after the other, behind a call."""
 
@@ -119,33 +128,42 @@ class ChainTasks:
         self._label = label
         self._used: set[str] = set()
 
-    def write(self, chain: Chain, names: Names, start: int) -> tuple[list[Task], Names]:
-        """The tasks for the actions from `start` on, and the names that hold behind them."""
+    def write(self, chain: Chain, names: Names, start: int) -> Written:
+        """The tasks for the actions from `start` on."""
         found: list[Task] = []
-        renamed: dict[str, str] = {}
+        result: Value = Template("{{ " + self._label + " }}")
         actions = chain.work[start:]
         while actions:
-            rewriter = Rewriter({**names, **{old: to(new) for old, new in renamed.items()}})
+            rewriter = Rewriter(names)
             action = actions[0]
             taken = 1
             if isinstance(action, SetAction | CollectAction):
                 patch, taken = Patches(rewriter, self._report).batch(actions)
                 found.append(self.noop("keep_values", Directive(do="continue", set_iter=patch)))
             elif isinstance(action, TaskAction):
-                found.append(self._named(action, rewriter, renamed))
+                task = self._named(action, rewriter)
+                found.append(task)
+                names = {**names, action.task.label: to(task.label)}
             elif isinstance(action, SinkAction):
-                found += _tasks(self._bodies.stored(self._label, action.sink, rewriter.names, keep=False))
+                found += _tasks(self._bodies.stored(self._label, action.sink, names, keep=False))
+            elif isinstance(action, ResultAction):
+                result = rewriter.value(action.source)
+                if actions[1:]:
+                    # It is what it is now, whatever the actions behind it change, and it fails now.
+                    found.append(kept(self._bodies.labels.fresh("result_value"), result))
+                    result = Template("{{ " + found[-1].label + " }}")
+                if names_read(tuple(actions[1:])) & {"result", "this"}:
+                    self._report.say("case-result", action.at)
             if rewriter.failed:
                 self._report.say("case-values", action.at)
             actions = actions[taken:]
-        return found, {**names, **{old: to(new) for old, new in renamed.items()}}
+        return Written(found, names, result)
 
-    def _named(self, action: TaskAction, rewriter: Rewriter, renamed: dict[str, str]) -> Task:
+    def _named(self, action: TaskAction, rewriter: Rewriter) -> Task:
         task = self._bodies.renamed(action.task, rewriter)
         label = action.task.label
         if label in self._used:
-            renamed[label] = self._bodies.labels.fresh(label)
-            task = msgspec.structs.replace(task, label=renamed[label])
+            task = msgspec.structs.replace(task, label=self._bodies.labels.fresh(label))
         self._used.add(label)
         return task
 
@@ -155,23 +173,6 @@ class ChainTasks:
             kind="noop",
             rules=(Rule(when=None, then=directive),),
         )
-
-    def result(self, chain: Chain, names: Names) -> Value:
-        """What the step's result is after the chain."""
-        source: Value = Template("{{ " + self._label + " }}")
-        for index, action in enumerate(chain.work):
-            if not isinstance(action, ResultAction):
-                continue
-            rewriter = Rewriter(names)
-            source = rewriter.value(action.source)
-            if rewriter.failed:
-                self._report.say("case-values", action.at)
-            later = chain.work[index + 1 :]
-            if any(isinstance(other, SetAction | CollectAction) for other in later) or (
-                names_read(tuple(later)) & {"result", "this"}
-            ):
-                self._report.say("case-result", action.at)
-        return source
 
     def end(self, task: Task, do: Directive) -> Task:
         """The task with what follows it, errors aside, which fail as before."""

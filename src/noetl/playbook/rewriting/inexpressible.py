@@ -97,8 +97,8 @@ CONSTRUCTS: Final[dict[str, Construct]] = {
         "keep it by `set_iter` in the rule of the task that has it",
     ),
     "case-result": Construct(
-        "what the step keeps changes again after its result is set",
-        "set the result last",
+        "the result is set and then read again as `result`, or followed by another call or a failure",
+        "set the result last, where the step ends",
     ),
     "ignored-failure": Construct(
         "`on_error: ignore` on a step with a case has no canonical form",

@@ -14,7 +14,6 @@ import asyncio
 import os
 import secrets
 import shutil
-import tempfile
 import time
 from collections import deque
 from itertools import count
@@ -23,6 +22,7 @@ from typing import Any, Final
 
 import msgspec
 
+from noetl.tools.processes.folders import PoolFolder, remove_abandoned
 from noetl.tools.processes.limits import Limits
 from noetl.tools.processes.orphans import adopt_orphans, end_orphans
 from noetl.tools.processes.process import CodeProcess
@@ -54,12 +54,13 @@ class CodePool:
     def __init__(self, settings: PoolSettings | None = None) -> None:
         self.settings = settings or PoolSettings()
         self.tag = secrets.token_hex(8)
-        self._folder = Path(tempfile.mkdtemp(prefix="noetl-code-"))
+        self._folder = PoolFolder()
         self._groups: dict[tuple[str, Limits], _Group] = {}
         self._folders_made: set[Path] = set()
         self._numbers = count(1)
         self._process_numbers = count(1)
         self._processes: dict[str, CodeProcess] = {}
+        self._living_tags: set[str] = set()
         self._ending: set[asyncio.Future[None]] = set()
         self._loop = asyncio.get_running_loop()
         self._sweep: asyncio.TimerHandle | None = None
@@ -89,13 +90,15 @@ class CodePool:
 
     async def aclose(self) -> None:
         """Kills everything; calls that wait are answered with a failure."""
+        if self.closed:
+            return
         self.closed = True
         if self._sweep is not None:
             self._sweep.cancel()
         for group in self._groups.values():
             group.close()
         for process in list(self._processes.values()):
-            process.kill("the pool was closed")
+            process.kill("the pool was closed", in_peace=True)
         ends = [process.gone for process in self._processes.values()]
         if ends:
             await asyncio.wait(ends)
@@ -114,24 +117,32 @@ class CodePool:
         if self.closed or not self._make_room():
             return None
         tag = f"{self.tag}-{next(self._process_numbers)}"
-        folder = self._folder / tag
+        folder = self._folder.path / tag
         folder.mkdir(mode=0o700)
-        process = CodeProcess(tag, group.limits, folder, group.changed, group.ended)
+        self._living_tags.add(tag)  # before there is a process that could be taken for an orphan
+        try:
+            process = CodeProcess(tag, group.limits, folder, group.changed, group.ended)
+        except OSError:
+            self._living_tags.discard(tag)
+            folder.rmdir()
+            raise
         self._processes[tag] = process
         if not self._adopts:
             self._adopts = True
             adopt_orphans()  # while the first process starts
+            self._in_thread(remove_abandoned, self._folder.path.parent)
         if self._sweep is None:
             self._sweep = self._loop.call_later(SWEEP_SECONDS, self._sweep_up)
         return process
 
-    def forget(self, process: CodeProcess, *, in_peace: bool) -> None:
+    def forget(self, process: CodeProcess) -> None:
         """A process is gone: its folder goes too, and, if there was trouble, at once what it left behind."""
         del self._processes[process.tag]
+        self._living_tags.discard(process.tag)
         self._orphans_wanted = True
         if not self.closed:
             self._in_thread(shutil.rmtree, process.folder, True)
-            if not in_peace:
+            if not process.in_peace:
                 self._end_orphans()
 
     def _make_folder(self, folder: Path) -> None:
@@ -147,7 +158,7 @@ class CodePool:
             return True
         idle = [each for each in self._processes.values() if each.ready and not each.outstanding]
         if idle:
-            min(idle, key=lambda each: each.idle_since).kill("its place was needed")
+            min(idle, key=lambda each: each.idle_since).kill("its place was needed", in_peace=True)
         return False
 
     def _sweep_up(self) -> None:
@@ -168,7 +179,7 @@ class CodePool:
         self._in_thread(end_orphans, self._is_orphan_tag)
 
     def _is_orphan_tag(self, tag: str) -> bool:
-        return tag.startswith(self.tag) and tag not in self._processes
+        return tag.startswith(self.tag) and tag not in self._living_tags
 
     def _in_thread(self, function: Any, *arguments: object) -> None:  # noqa: ANN401 - any function
         future = self._loop.run_in_executor(None, function, *arguments)
@@ -177,7 +188,7 @@ class CodePool:
 
     def _clean_up(self) -> None:
         end_orphans(self._is_orphan_tag)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.remove()
 
 
 class _Group:
@@ -211,8 +222,11 @@ class _Group:
         queue = self.queue
         while queue:
             process = self._least_busy()
-            if process is None or not process.send(queue[0]):
-                break
+            try:
+                if process is None or not process.send(queue[0]):
+                    break
+            except OSError as error:  # no descriptor left for a large request
+                queue[0].fail("process.start", f"the request cannot be sent: {error}", retryable=True)
             queue.popleft()
         if queue:
             self._grow_to_width()
@@ -305,21 +319,23 @@ class _Group:
             self.queue.extendleft(reversed(process.take_back()))
             process.kill("its last task left it unfit for another")
         elif process.sent >= self.settings.tasks_per_process and not process.outstanding:
-            process.kill("it has done its share")
+            process.kill("it has done its share", in_peace=True)
 
     def ended(self, process: CodeProcess) -> None:
         self.processes.remove(process)
         self.queue.extendleft(reversed(process.untaken()))
-        in_peace = process.killed_because is not None and not process.outstanding
         for request in process.outstanding.values():  # one at most: the one that it was running
             _report_death(request, process)
-        if not process.ready and not in_peace:
+        if not process.ready and not process.in_peace:
             self._failed_starts += 1
             if self._failed_starts >= FAILED_STARTS:
                 said = process.starting_output.decode("utf-8", "replace").strip().rpartition("\n")[2]
                 self._fail_queue(f"no process can be started: {process.exit_message()[0]}: {said}")
-        self.pool.forget(process, in_peace=in_peace)
-        self.dispatch()
+        self.pool.forget(process)
+        if self.pool.closed:
+            self.close()
+        else:
+            self.dispatch()
 
     def abandon(self, request: Request) -> None:
         """The caller no longer wants it: it must not start, or must end."""
@@ -335,6 +351,8 @@ class _Group:
         if request.number in process.outstanding:
             del process.outstanding[request.number]
             process.kill("its task was cancelled or ran out of time")
+        else:
+            self._renew(process)
         self.dispatch()
 
     def end_idle(self, now: float) -> None:
@@ -343,7 +361,7 @@ class _Group:
         for number, process in enumerate(idle):
             patience = self.settings.idle_seconds * (5 if number == 0 else 1)
             if now - process.idle_since > patience:
-                process.kill("it was idle")
+                process.kill("it was idle", in_peace=True)
 
     def close(self) -> None:
         if self._tick is not None:

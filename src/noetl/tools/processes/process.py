@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import contextlib
 import fcntl
 import os
 import signal
@@ -61,6 +62,8 @@ class CodeProcess:
         self.ready = False
         self.ended = False
         self.killed_because: str | None = None
+        self.in_peace = False
+        """Whether it was let go, and not for anything that its code did."""
         self.reusable = True
         self.overrunning = False
         self.head_since = self.idle_since = time.monotonic()
@@ -70,6 +73,7 @@ class CodeProcess:
         self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._loop = asyncio.get_running_loop()
         self._reaped = False
+        self._output_watched = False
         self._left: list[Request] = []
         self._death = -1
         self._unread = b""
@@ -104,20 +108,19 @@ class CodeProcess:
                 cwd=self.folder,
                 env=self._environment(),
             )
-            _arm_lifeline(lifeline_reader, self._popen.pid)
-            apply_limits(self.limits, self._popen.pid)
-        except ProcessLookupError:  # it is dead already, which the reader will find out
-            pass
+            self._death = os.pidfd_open(self._popen.pid)
         except OSError:
             self._close()
             raise
+        else:
+            with contextlib.suppress(ProcessLookupError):  # it is dead already, which will be found out
+                _arm_lifeline(lifeline_reader, self._popen.pid)
+                apply_limits(self.limits, self._popen.pid)
         finally:
             for each in closing:
                 os.close(each)
-        self._death = os.pidfd_open(self._popen.pid)
         self._loop.add_reader(self._answers, self._answers_readable)
-        for reader, stream in self._outputs.items():
-            self._loop.add_reader(reader, self._output_readable, reader, stream)
+        self._watch_output(True)
         self._loop.add_reader(self._death, self._died)
 
     def _environment(self) -> dict[str, str]:
@@ -173,6 +176,8 @@ class CodeProcess:
                 self.known_programs.discard(request.program_number)
             self.sent -= 1
             taken.append(request)
+        if taken and not self._output_watched and not self._reaped:
+            self._watch_output(True)
         return taken
 
     # ── answers ───────────────────────────────────────────────────────────────────────────────────
@@ -219,6 +224,8 @@ class CodeProcess:
             self.task_seconds += ((now - self.head_since) / answered - self.task_seconds) / 4
             self.head_since = self.idle_since = now
             self.overrunning = False
+            if not self._output_watched and not self._reaped and len(self.outstanding) <= 1:
+                self._watch_output(True)
 
     def _begin_large(self, number: int, size: int, beginning: bytes) -> None:
         request = self.outstanding.get(number)
@@ -255,10 +262,16 @@ class CodeProcess:
         if self.read_answers():
             self.on_change(self)
 
+    # ── output ────────────────────────────────────────────────────────────────────────────────────
+
     def _output_readable(self, reader: int, stream: Stream) -> None:
-        if self.read_answers():  # so that what is read now belongs to the task that runs now
-            self.on_change(self)
-        if self.ended:
+        """Reads along while one request is here, which it then must be from.
+
+        With others behind it the output stays where it is: the child forwards it when the task ends, and
+        a task that takes long, or that waits for room in the pipe, has those behind it taken back.
+        """
+        if len(self.outstanding) > 1:
+            self._watch_output(False)
             return
         try:
             text = os.read(reader, READ_BYTES)
@@ -266,18 +279,27 @@ class CodeProcess:
             return
         if not text:
             self._loop.remove_reader(reader)
-            return
-        if not self.ready:
+        elif not self.ready:
             self.starting_output = (self.starting_output + text)[-2000:]
-        elif (request := next(iter(self.outstanding.values()), None)) is not None:
-            request.output(stream, self._decoders[stream].decode(text))
+        else:
+            for request in self.outstanding.values():
+                request.output(stream, self._decoders[stream].decode(text))
+
+    def _watch_output(self, watched: bool) -> None:
+        self._output_watched = watched
+        for reader, stream in self._outputs.items():
+            if watched:
+                self._loop.add_reader(reader, self._output_readable, reader, stream)
+            else:
+                self._loop.remove_reader(reader)
 
     # ── the end ───────────────────────────────────────────────────────────────────────────────────
 
-    def kill(self, because: str) -> None:
+    def kill(self, because: str, *, in_peace: bool = False) -> None:
         """Ends it and its group. Its owner hears of it when it is gone."""
         if self.killed_because is None and not self._reaped:
             self.killed_because = because
+            self.in_peace = in_peace
             self.reusable = False
             kill_group(self.pid)
 

@@ -1,0 +1,92 @@
+"""`noetl list`: the executions of a store, the newest first."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from noetl.cli.arguments import Parser, count
+from noetl.cli.diagnostics import output_width, paint_for
+from noetl.cli.files import write_json
+from noetl.cli.stores import Place, add_store_options, place_of
+from noetl.cli.tables import table
+from noetl.cli.tree import duration
+from noetl.engine.state import Data
+from noetl.ids import seconds_of
+from noetl.settings import Settings
+from noetl.store.protocol import ExecutionRow
+
+STATUSES = ("requested", "running", "paused", "completed", "failed", "cancelled")
+HEADS = ("ID", "STATUS", "PLAYBOOK", "STARTED", "TOOK", "ERROR")
+
+
+def run(arguments: list[str], settings: Settings) -> int:
+    parser = Parser(
+        "list",
+        "Lists executions, the newest first.\nExit codes: 0 listed, 2 there is no such store.",
+        "noetl list --status failed --limit 10",
+    )
+    parser.add_argument("--status", choices=STATUSES, help="only executions of this status")
+    parser.add_argument("--path", metavar="PATH", help="only executions of this playbook")
+    parser.add_argument("--limit", metavar="N", type=count, default=50, help="at most N (default: 50)")
+    parser.add_argument("--before", metavar="ID", help="only executions before this one, to page on")
+    parser.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
+    add_store_options(parser)
+    options = parser.parse_args(arguments)
+    place = place_of(options, settings)
+    # One more than is shown tells whether there are more.
+    rows, owned = asyncio.run(_rows(place, options.status, options.path, options.before, options.limit + 1))
+    more = len(rows) > options.limit
+    rows = rows[: options.limit]
+    if options.json:
+        write_json(
+            {"executions": [row_data(row) for row in rows], "before": rows[-1].execution_id if more else None}
+        )
+        return 0
+    if not rows:
+        print("no executions")
+        return 0
+    paint = paint_for(sys.stdout, settings)
+    shown = [_cells(row, owned=owned) for row in rows]
+    sys.stdout.write(table(HEADS, shown, output_width(sys.stdout), paint))
+    if more:
+        print(f"more: {place.command('list', '--before', rows[-1].execution_id)}")
+    return 0
+
+
+async def _rows(
+    place: Place, status: str | None, path: str | None, before: str | None, limit: int
+) -> tuple[list[ExecutionRow], bool]:
+    store = place.read()
+    try:
+        rows = await store.executions(status=status, path=path, before=before, limit=limit)
+        return rows, store.owned_by_other()
+    finally:
+        await store.close()
+
+
+def row_data(row: ExecutionRow) -> Data:
+    return {
+        "execution_id": row.execution_id,
+        "status": row.status,
+        "playbook": {"name": row.name, "path": row.path, "version": row.version, "dialect": row.dialect},
+        "started_at": row.requested_at,
+        "finished_at": row.finished_at,
+        "parent_execution_id": row.parent_execution_id,
+        "error": row.error,
+    }
+
+
+def shown_status(row: ExecutionRow, *, owned: bool) -> str:
+    """What is open in a store that nobody owns was interrupted."""
+    return "interrupted" if row.status in ("requested", "running") and not owned else row.status
+
+
+def _cells(row: ExecutionRow, *, owned: bool) -> tuple[str, ...]:
+    took = ""
+    if row.finished_at is not None:
+        took = duration(seconds_of(row.finished_at) - seconds_of(row.requested_at))
+    error = "" if row.error is None else str(row.error.get("message", ""))
+    started = row.requested_at[:19].replace("T", " ")
+    status = shown_status(row, owned=owned)
+    return row.execution_id, status, f"{row.path}@{row.version}", started, took, " ".join(error.split())

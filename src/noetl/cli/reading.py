@@ -1,0 +1,70 @@
+"""Reading executions from a store that somebody else may be writing: rows, logs, states, results."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+from noetl.cli.stores import Place
+from noetl.control.plane import ControlPlane
+from noetl.embedded import stored_loader
+from noetl.engine.bodies import is_ref
+from noetl.errors import UsageError
+from noetl.ids import SystemClock
+from noetl.records.event import Event
+from noetl.results.bodies import FileBodies
+from noetl.store.protocol import ExecutionRow, Store
+from noetl.store.sqlite import SqliteStore
+from noetl.tools.registry import builtin_kinds
+
+PAGE: Final = 1_000
+LOOK_SECONDS: Final = 0.1
+LAST_EVENT: Final = "playbook.processed"
+
+
+async def find_execution(store: Store, execution_id: str) -> ExecutionRow:
+    row = await store.execution(execution_id)
+    if row is None:
+        raise UsageError(f"there is no execution {execution_id} in this store; `noetl list` shows them")
+    return row
+
+
+async def log_pages(store: Store, execution_id: str, after: int = 0) -> AsyncIterator[list[Event]]:
+    """The log as it is now, a page at a time."""
+    while page := await store.events(execution_id, after=after, limit=PAGE):
+        yield page
+        after = page[-1].seq
+
+
+async def followed_log(store: SqliteStore, execution_id: str) -> AsyncIterator[list[Event]]:
+    """The log, and what is added to it, until the execution is over or nobody runs it any more."""
+    after = 0
+    while True:
+        owned = store.owned_by_other()
+        async for page in log_pages(store, execution_id, after):
+            yield page
+            after = page[-1].seq
+            if page[-1].event_type == LAST_EVENT:
+                return
+        if not owned:
+            return
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+def reading_plane(store: Store, place: Place) -> ControlPlane:
+    """A control plane that replays and loads, and is never asked to decide."""
+    bodies = FileBodies(place.folder)
+    return ControlPlane(store, builtin_kinds(), clock=SystemClock(), load_stored=stored_loader(bodies))
+
+
+async def with_bodies_loaded(control: ControlPlane, execution_id: str, value: Any) -> Any:  # noqa: ANN401
+    """The value with every reference in it replaced by what it stands for."""
+    if is_ref(value):
+        live = await control.open(execution_id)
+        return await with_bodies_loaded(control, execution_id, await control.load_body(live, value))
+    if isinstance(value, dict):
+        return {name: await with_bodies_loaded(control, execution_id, item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [await with_bodies_loaded(control, execution_id, item) for item in value]
+    return value

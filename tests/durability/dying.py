@@ -1,0 +1,43 @@
+"""Runs the console script with a fault in its store: the process kills itself at a certain commit.
+
+    python -m tests.durability.dying NUMBER before|after VERB…
+
+`before`: everything that led to the commit has happened, but it is not in the log. `after`: it is in the log,
+and nothing has followed from it yet.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+
+from noetl.cli import main
+from noetl.store.protocol import Append
+from noetl.store.sqlite import SqliteStore
+
+AppendTo = Callable[[SqliteStore, Append], Awaitable[None]]
+
+
+def dying(append: AppendTo, number: int, moment: str) -> AppendTo:
+    """The store's `append`, which does not survive its call of that number."""
+    calls = 0
+
+    async def append_or_die(store: SqliteStore, change: Append) -> None:
+        nonlocal calls
+        calls += 1
+        mine = calls
+        if moment == "before" and mine == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+        await append(store, change)
+        if moment == "after" and mine == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return append_or_die
+
+
+if __name__ == "__main__":
+    SqliteStore.append = dying(SqliteStore.append, int(sys.argv[1]), sys.argv[2])  # type: ignore[method-assign]
+    sys.argv[0] = "noetl"
+    sys.exit(main(sys.argv[3:]))

@@ -1,0 +1,74 @@
+"""Plays one scenario with its troubles, and once more without, and compares where the language lets it."""
+
+from __future__ import annotations
+
+import random
+import traceback
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from noetl.engine.state import State
+from noetl.testing import StalledError
+from tests.simulation.invariants import Violation, require
+from tests.simulation.scenarios import Scenario, draw_scenario
+from tests.simulation.world import World, loaded
+
+DISTURBING = ("cancel", "lost leases")
+"""Troubles that may change an outcome."""
+
+
+def simulate(seed: int, folder: Path, tally: Counter[str], *, tell: bool = False) -> str | None:
+    """Plays the scenario of a seed; what is wrong with it, or None."""
+    scenario = draw_scenario(random.Random(seed))
+    if tell:
+        print(yaml.safe_dump(scenario.playbook, sort_keys=False))
+        print(scenario._replace(playbook={}))
+    try:
+        play(scenario, folder, tally, tell=tell)
+    except Violation as violation:
+        if tell:
+            traceback.print_exc()
+        return str(violation)
+    except Exception as error:
+        if tell:
+            traceback.print_exc()
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def play(scenario: Scenario, folder: Path, tally: Counter[str], *, tell: bool = False) -> None:
+    if loaded(scenario.playbook).playbook is None:
+        tally["not valid"] += 1
+        return
+    world = World(scenario, folder)
+    try:
+        state = world.play()
+    except StalledError:
+        raise Violation("never.stuck", "everything waits") from None
+    finally:
+        if tell:
+            for event in world.watcher.events:
+                print(event.seq, event.event_type, event.step, event.iteration_id, event.task_label, event.attempt, str(event.payload)[:300])
+    tally.update(world.tally)
+    tally["executions"] += 1
+    if scenario.racy or any(trouble.kind in DISTURBING for trouble in scenario.troubles):
+        return
+    tally["compared"] += 1
+    calm = World(scenario, folder, undisturbed=True)
+    calmly = calm.play()
+    require(_outcome(state) == _outcome(calmly), "same.outcome", f"{_outcome(state)} / {_outcome(calmly)}"[:3000])
+
+
+def _outcome(state: State) -> Any:
+    steps = {
+        name: (found.status, found.runs, found.result, (found.error or {}).get("kind"))
+        for name, found in state.steps.items()
+    }
+    if state.status != "completed":
+        # What else was under way when it failed is a matter of time.
+        return state.status
+    return msgspec.to_builtins((state.status, state.result, state.ctx, steps))

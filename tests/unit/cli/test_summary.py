@@ -1,0 +1,153 @@
+"""What is said at the end of an execution, and the document that says it to programs."""
+
+from __future__ import annotations
+
+from noetl.cli.diagnostics import Paint
+from noetl.cli.progress import Progress
+from noetl.cli.report import document, steps_by_name
+from noetl.cli.running import Ended
+from noetl.cli.stores import Place
+from noetl.cli.summary import Source, result_lines, summary
+from noetl.engine.state import State, StepResult
+from noetl.playbook.load import load
+from noetl.store.protocol import ExecutionRow
+from noetl.tools.registry import builtin_kinds
+
+TEXT = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: demo}
+workflow:
+  - step: start
+    tool:
+      - rooms:
+          loop: {in: [1], iterator: room}
+          tool:
+            - heat: {kind: noop}
+"""
+AT = "2024-05-01T10:00:00.000000Z"
+LATER = "2024-05-01T10:00:02.500000Z"
+
+
+def ended(state: State, *, interrupted: bool = False) -> Ended:
+    row = ExecutionRow(
+        execution_id="7",
+        status=state.status,
+        name="demo",
+        path="t/demo",
+        version=3,
+        dialect="canonical",
+        requested_at=AT,
+    )
+    return Ended(state, row, interrupted)
+
+
+def source() -> Source:
+    playbook = load(TEXT.encode(), builtin_kinds()).playbook
+    assert playbook is not None
+    return Source("demo.yaml", TEXT, playbook)
+
+
+def told(
+    state: State, progress: Progress | None = None, *, default: bool = True, interrupted: bool = False
+) -> str:
+    place = Place("sqlite:///a.db", is_default=default)
+    return summary(
+        ended(state, interrupted=interrupted), progress or Progress(), source(), place, Paint(False)
+    )
+
+
+def test_a_completed_execution_shows_its_result() -> None:
+    state = State(execution_id="7", status="completed", requested_at=AT, finished_at=LATER, result={"a": 1})
+    assert told(state) == '✓ demo completed after 2.5s\n  result: {"a":1}\n'
+
+
+def test_a_failure_names_step_task_attempt_and_the_line_of_the_playbook() -> None:
+    error = {
+        "kind": "http.status",
+        "message": "gone\ntry later",
+        "step": "start",
+        "task": "heat",
+        "retryable": True,
+    }
+    state = State(execution_id="7", status="failed", requested_at=AT, finished_at=LATER, error=error)
+    progress = Progress()
+    progress.failed_attempts["start", "heat"] = 3
+    assert told(state, progress, default=False).splitlines() == [
+        "✗ demo failed after 2.5s",
+        "  step start, task heat, attempt 3",
+        "  http.status: gone",
+        "    try later",
+        "  demo.yaml:10 |             - heat: {kind: noop}",
+        "  look into it with: noetl events 7 --step start --store sqlite:///a.db",
+    ]
+
+
+def test_an_error_of_no_step_points_at_no_line() -> None:
+    error = {"kind": "keychain.unresolved", "message": "no TOKEN", "step": None, "task": None}
+    state = State(execution_id="7", status="failed", requested_at=AT, finished_at=AT, error=error)
+    assert told(state).splitlines()[1:] == [
+        "  keychain.unresolved: no TOKEN",
+        "  look into it with: noetl events 7",
+    ]
+
+
+def test_an_interrupted_execution_says_how_to_go_on() -> None:
+    state = State(execution_id="7", status="running", requested_at=AT)
+    assert told(state, interrupted=True) == "‖ demo interrupted\n  go on with: noetl resume 7\n"
+
+
+def test_a_long_result_is_cut_and_a_stored_one_is_named() -> None:
+    lines = result_lines(list(range(100, 200)), "noetl result 7")
+    assert lines[:3] == ["  result:", "    [", "      100,"]
+    assert lines[-1] == "    … all of it: noetl result 7"
+    ref = {"kind": "result_ref", "ref": "noetl://x", "store": "file", "key": "k", "checksum": "c", "size": 9}
+    assert result_lines(ref, "noetl result 7") == ["  result: 9 bytes, stored; show it with: noetl result 7"]
+
+
+def test_the_document_has_exactly_the_fields_of_the_contract() -> None:
+    state = State(
+        execution_id="7",
+        status="failed",
+        requested_at=AT,
+        finished_at=LATER,
+        steps={"a": StepResult(status="done", runs=1, result=1, duration_ms=2.0, seq=4)},
+        error={"kind": "k", "message": "m"},
+    )
+    found = ended(state)
+    assert document(state, found.row) == {
+        "execution_id": "7",
+        "status": "failed",
+        "playbook": {"name": "demo", "path": "t/demo", "version": 3, "dialect": "canonical"},
+        "started_at": AT,
+        "finished_at": LATER,
+        "duration_ms": 2500.0,
+        "workload": {},
+        "ctx": {},
+        "vars": {},
+        "steps": {"a": {"status": "done", "runs": 1, "result": 1, "error": None, "duration_ms": 2.0}},
+        "result": None,
+        "error": {"kind": "k", "message": "m", "step": None, "task": None, "retryable": False},
+    }
+
+
+def test_a_step_that_is_open_is_shown_while_it_runs_and_not_at_the_end() -> None:
+    state = State(
+        execution_id="7", status="running", requested_at=AT, steps={"a": StepResult(status="running", runs=1)}
+    )
+    row = ended(state).row
+    assert document(state, row)["steps"]["a"]["status"] == "running"
+    assert document(state, row, status="interrupted")["steps"] == {}
+
+
+def test_runs_for_single_items_are_one_step() -> None:
+    state = State(
+        execution_id="7",
+        steps={
+            "a@l.0": StepResult(status="done", runs=1, result="x", seq=9),
+            "a@l.1": StepResult(status="done", runs=2, result="y", seq=5),
+        },
+    )
+    found = steps_by_name(state)
+    assert list(found) == ["a"]
+    assert (found["a"].runs, found["a"].result) == (3, "x")
