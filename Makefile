@@ -9,11 +9,11 @@ BIN := .venv/bin
 READY := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check fuzz bench clean
+.PHONY: help setup run test check fuzz durability bench clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
 setup: $(READY) ## create .venv with the tested versions
 
@@ -32,6 +32,9 @@ check: $(READY) ## lint, format, types, architecture and the repository's gates
 
 fuzz: $(READY) ## validate N mutated playbooks (N=100000)
 	$(BIN)/python -m tests.fuzz.validate --count $(N)
+
+durability: $(READY) ## kill executions at every commit and at 200 random moments
+	$(BIN)/python -m tests.durability
 
 bench: $(READY) ## run each script of benchmarks/
 	@set -e; for script in benchmarks/[!_]*.py; do echo "== $$script"; $(BIN)/python "$$script"; done

@@ -148,11 +148,13 @@ class Embedded:
         assert self._crashed is not None
         waiting = asyncio.ensure_future(self.control.finished(execution_id))
         either: set[asyncio.Future[Any]] = {waiting, self._crashed}
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        if not waiting.done():
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if not waiting.done():
+                self._crashed.result()
+            return await waiting
+        finally:
             waiting.cancel()
-            self._crashed.result()
-        return await waiting
 
 
 async def take_requests(control: ControlPlane, store: Store) -> None:

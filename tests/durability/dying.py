@@ -11,13 +11,14 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from noetl.cli import main
 from noetl.store.protocol import Append
 from noetl.store.sqlite import SqliteStore
 
-AppendTo = Callable[[SqliteStore, Append], Awaitable[None]]
+AppendTo = Callable[[SqliteStore, Append], Coroutine[Any, Any, None]]
 
 
 def dying(append: AppendTo, number: int, moment: str) -> AppendTo:
@@ -38,6 +39,6 @@ def dying(append: AppendTo, number: int, moment: str) -> AppendTo:
 
 
 if __name__ == "__main__":
-    SqliteStore.append = dying(SqliteStore.append, int(sys.argv[1]), sys.argv[2])  # type: ignore[method-assign]
+    SqliteStore.append = dying(SqliteStore.append, int(sys.argv[1]), sys.argv[2])  # type: ignore[assignment,method-assign]
     sys.argv[0] = "noetl"
     sys.exit(main(sys.argv[3:]))

@@ -1,4 +1,4 @@
-"""Executions that are killed: each process that carries one out is a life, and `noetl resume` begins the next.
+"""Executions that are killed: each process that carries one out is a life, `noetl resume` begins the next.
 
 A life is the real console script in a process of its own. Where it is to die at a certain commit, it is
 started through `dying.py`, which runs the same script with a fault in its store.
@@ -7,15 +7,15 @@ started through `dying.py`, which runs the same script with a fault in its store
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import sysconfig
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +26,7 @@ from tests.durability.outside import Call, Outside
 
 PLAYBOOKS = Path(__file__).with_name("playbooks")
 ROOT = Path(__file__).parents[2]
-NOETL = Path(sysconfig.get_path("scripts")) / "noetl"
+NOETL = str(Path(sysconfig.get_path("scripts")) / "noetl")
 ORPHAN_SECONDS = 2.0
 LONGEST_LIFE = 60.0
 
@@ -68,6 +68,10 @@ class Life(NamedTuple):
     stderr: str
 
 
+LONG = Shape("long", 16)
+"""So many events that its state is kept on the way."""
+
+
 class Execution:
     """One execution in a store of its own, life after life."""
 
@@ -79,7 +83,7 @@ class Execution:
         self.events_file = folder / "events.jsonl"
         self.lives: list[Life] = []
         for name in shape.also_registered:
-            command = [NOETL, "register", PLAYBOOKS / f"{name}.yaml", "--store", self.store]
+            command = [NOETL, "register", str(PLAYBOOKS / f"{name}.yaml"), "--store", self.store]
             subprocess.run(command, check=True, capture_output=True, timeout=LONGEST_LIFE)
 
     @property
@@ -108,27 +112,62 @@ class Execution:
 
     # ── lives ─────────────────────────────────────────────────────────────────────────────────────
 
-    def live(self, *, kill_after: float | None = None, signal_number: int = signal.SIGKILL) -> Life:
+    def live(self, *, kill_after: float | None = None) -> Life:
         """The console script, killed after so many seconds if it has not ended by then."""
-        return self._watched([str(NOETL), *self.arguments()], kill_after, signal_number)
+        return self._watched([NOETL, *self.arguments()], kill_after=kill_after)
+
+    def live_timed(self) -> tuple[Life, float, float]:
+        """The console script to its end; after how many seconds it had its first commit, and ended."""
+        began, first = time.monotonic(), 0.0
+
+        def watch(process: subprocess.Popen[bytes]) -> None:
+            nonlocal first
+            while not self.events_file.exists() or not self.events_file.stat().st_size:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(0.002)
+                    return
+            first = time.monotonic() - began
+
+        life = self._watched([NOETL, *self.arguments()], act=watch)
+        return life, first, time.monotonic() - began
+
+    def live_until_call(self, number: int, act: Callable[[subprocess.Popen[bytes]], object]) -> Life:
+        """The console script; when it makes its call of that number, `act` is done to the process."""
+
+        def at_the_call(process: subprocess.Popen[bytes]) -> None:
+            self.outside.wait_for_calls(number)
+            act(process)
+
+        return self._watched([NOETL, *self.arguments()], act=at_the_call)
+
+    def live_wrapped(self, *wrapper: str) -> Life:
+        """The console script, started by another program that gets it as its last arguments."""
+        return self._watched([*wrapper, NOETL, *self.arguments()])
 
     def live_until_commit(self, number: int, moment: str) -> Life:
         """The console script, dying `before` or `after` the commit of that number, counted from 1."""
         program = [sys.executable, "-m", "tests.durability.dying", str(number), moment]
-        return self._watched([*program, *self.arguments()], None, signal.SIGKILL)
+        return self._watched([*program, *self.arguments()])
 
-    def _watched(self, command: Sequence[str], kill_after: float | None, number: int) -> Life:
+    def _watched(
+        self,
+        command: Sequence[str],
+        *,
+        kill_after: float | None = None,
+        act: Callable[[subprocess.Popen[bytes]], object] | None = None,
+    ) -> Life:
         out, err = self.folder / "stdout", self.folder / "stderr"
         with out.open("w") as stdout, err.open("w") as stderr:
             process = subprocess.Popen(command, stdout=stdout, stderr=stderr, cwd=ROOT)
             try:
+                if act is not None:
+                    act(process)
                 code = process.wait(LONGEST_LIFE if kill_after is None else kill_after)
             except subprocess.TimeoutExpired:
                 assert kill_after is not None, f"`{' '.join(command)}` did not end: {err.read_text()}"
-                process.send_signal(number)
-                code = process.wait(LONGEST_LIFE)
             finally:
                 process.kill()
+                code = process.wait()
         assert_no_process_is_left(self.folder)
         calls = self.outside.calls_of_this_life()
         life = Life(code, calls, self.finished_tasks(), out.read_text(), err.read_text())

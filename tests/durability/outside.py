@@ -17,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
 
-ANSWER_SECONDS = 0.012
+ANSWER_SECONDS = 0.02
 """How long an answer takes: so long that calls are under way at most moments."""
 PATIENCE_SECONDS = 10.0
 
@@ -30,7 +30,7 @@ class Call(NamedTuple):
 class Outside:
     """Counts the calls of one life of the process after another."""
 
-    def __init__(self, server: _Server, journal: Path) -> None:
+    def __init__(self, server: Server, journal: Path) -> None:
         self._server = server
         self._journal = journal
         self._journal.touch()
@@ -38,6 +38,12 @@ class Outside:
         self.url = f"http://127.0.0.1:{server.server_address[1]}"
         self.journal = str(journal)
         server.calls = []
+
+    def wait_for_calls(self, number: int) -> None:
+        """Waits until so many calls have come in this life."""
+        with self._server.changed:
+            came = self._server.changed.wait_for(lambda: len(self._server.calls) >= number, PATIENCE_SECONDS)
+        assert came, f"call {number} was never made"
 
     def calls_of_this_life(self) -> Counter[Call]:
         """What was called since this was asked last; only to be asked when the caller has ended."""
@@ -52,8 +58,8 @@ class Outside:
 
 
 @contextmanager
-def outside_server() -> Iterator[_Server]:
-    server = _Server(("127.0.0.1", 0), _Handler)
+def outside_server() -> Iterator[Server]:
+    server = Server(("127.0.0.1", 0), _Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
@@ -64,7 +70,7 @@ def outside_server() -> Iterator[_Server]:
         server.server_close()
 
 
-class _Server(ThreadingHTTPServer):
+class Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
     request_queue_size = 128
@@ -74,18 +80,18 @@ class _Server(ThreadingHTTPServer):
         self.calls: list[Call] = []
         self.closing = threading.Event()
         self._connections = 0
-        self._none_open = threading.Condition()
+        self.changed = threading.Condition()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        with self._none_open:
+        with self.changed:
             self._connections += 1
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
         super().shutdown_request(request)
-        with self._none_open:
+        with self.changed:
             self._connections -= 1
-            self._none_open.notify_all()
+            self.changed.notify_all()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A caller that was killed breaks its connection: nothing to tell of."""
@@ -96,14 +102,14 @@ class _Server(ThreadingHTTPServer):
             last.sendall(b"GET /barrier HTTP/1.0\r\n\r\n")
             while last.recv(1024):
                 pass
-        with self._none_open:
-            settled = self._none_open.wait_for(lambda: self._connections == 0, PATIENCE_SECONDS)
+        with self.changed:
+            settled = self.changed.wait_for(lambda: self._connections == 0, PATIENCE_SECONDS)
         assert settled, "a connection of the killed process is still open"
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server: _Server
+    server: Server
 
     def do_GET(self) -> None:
         self._reply(200, {})
@@ -111,7 +117,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         action, attempt = self.headers["Idempotency-Key"], int(self.headers["X-Attempt"])
-        self.server.calls.append(Call(action, attempt))
+        with self.server.changed:
+            self.server.calls.append(Call(action, attempt))
+            self.server.changed.notify_all()
         self.server.closing.wait(ANSWER_SECONDS)
         kind, *words = self.path.strip("/").split("/")
         answer: dict[str, Any] = {"name": words[-1], "given": body.get("given")}

@@ -28,14 +28,12 @@ def outcome_of(shown: dict[str, Any]) -> dict[str, Any]:
         for name, step in shown["steps"].items()
     }
     rest = {key: value for key, value in shown.items() if key not in TIMES}
-    rest["workload"] = {key: value for key, value in shown["workload"].items() if key not in ("api", "journal")}
-    return _without_ids({**rest, "steps": steps}, shown["execution_id"])
-
-
-def _without_ids(value: Any, execution_id: str) -> Any:
-    text = json.dumps(value, sort_keys=True)
-    found: dict[str, Any] = json.loads(text.replace(execution_id, "ID"))
-    return found
+    rest["workload"] = {
+        key: value for key, value in shown["workload"].items() if key not in ("api", "journal")
+    }
+    text = json.dumps({**rest, "steps": steps}, sort_keys=True)
+    outcome: dict[str, Any] = json.loads(text.replace(shown["execution_id"], "ID"))
+    return outcome
 
 
 def assert_sound(execution: Execution, expected: dict[str, Any] | None) -> dict[str, Any]:
@@ -62,7 +60,9 @@ def assert_calls(execution: Execution) -> None:
         doubled = {call: count for call, count in life.calls.items() if count > 1}
         assert not doubled, f"life {number} made the same call twice: {doubled}"
         in_flight = set(life.calls) - life.finished
-        assert len(in_flight) <= execution.shape.width, f"life {number} left {len(in_flight)} calls unfinished"
+        assert len(in_flight) <= execution.shape.width, (
+            f"life {number} left {len(in_flight)} calls unfinished"
+        )
         assert finished_before <= life.finished, f"finished tasks vanished from the log in life {number}"
         finished_before = life.finished
         every.update(life.calls)
@@ -71,12 +71,12 @@ def assert_calls(execution: Execution) -> None:
 
 
 def _without_effect(execution: Execution) -> set[Any]:
-    """Calls of children are counted in the children."""
+    """Calls of children are counted in the children; those of the long playbook reach nobody."""
     return {
         (str(event.action_id), event.attempt or 0)
         for log in execution.logs().values()
         for event in log
-        if event.event_type == "task.done" and event.task_label == "child"
+        if event.event_type == "task.done" and event.task_label in ("child", "nothing")
     }
 
 
@@ -85,7 +85,11 @@ def assert_logs(execution: Execution, shown: dict[str, Any]) -> None:
     rows = {row.execution_id: row for row in execution.rows()}
     for execution_id, log in execution.logs().items():
         assert [event.seq for event in log] == list(range(1, len(log) + 1))
-        ends = [event.event_type for event in log if event.event_type in ("workflow.finished", "playbook.processed")]
+        ends = [
+            event.event_type
+            for event in log
+            if event.event_type in ("workflow.finished", "playbook.processed")
+        ]
         assert ends == ["workflow.finished", "playbook.processed"]
         assert_tasks_end_once(log)
         state = State(execution_id=execution_id)
@@ -99,11 +103,10 @@ def assert_logs(execution: Execution, shown: dict[str, Any]) -> None:
         if row.parent_execution_id is None:
             assert msgspec.to_builtins(document(state, row)) == shown
             in_file = [from_line(line) for line in execution.events_file.read_bytes().splitlines()]
-            assert in_file == log
+            # The copy is written after the commit; a process killed in between leaves it to the next one.
+            assert in_file == (log if execution.lives[-1].exit_code >= 0 else log[: len(in_file)])
 
 
 def assert_tasks_end_once(log: list[Event]) -> None:
-    ended = Counter(
-        (event.task_run_id, event.attempt) for event in log if event.event_type == "task.done"
-    )
+    ended = Counter((event.task_run_id, event.attempt) for event in log if event.event_type == "task.done")
     assert all(count == 1 for count in ended.values()), [key for key, count in ended.items() if count > 1]

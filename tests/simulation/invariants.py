@@ -48,6 +48,7 @@ INVARIANTS = {
     "nothing.after.the.end": "nothing is appended to an execution that is over",
     "in.flight": "a loop never has more calls in flight under one lease than `max_in_flight` allows",
     "done.is.done": "a task whose `task.done` is committed is never run again",
+    "values.whole": "a tool is given values, never references to them",
     "calls.bounded": "a task is called at most once more for each crash and each lost lease",
     "never.stuck": "an execution that is not over has something that runs, is timed or is waited for",
     "repeated.reports": "a report that comes again, or late, changes nothing",
@@ -113,7 +114,7 @@ class Watcher:
         self._follow_tokens(event)
         self._follow_runs(event)
         if event.event_type == "task.done":
-            self._done.add((str(event.action_id), int(event.attempt or 0)))
+            self.note_done(str(event.action_id), int(event.attempt or 0))
 
     def _follow_tokens(self, event: Event) -> None:
         payload = event.payload
@@ -172,12 +173,9 @@ class Watcher:
 
     # --- calls ----------------------------------------------------------------------------------------------
 
-    def call_begins(self, call: Any, flight: Any, lease: Any) -> None:
-        key = (call.action_id, call.attempt)
-        require(key not in self._done, "done.is.done", f"{call.step}/{call.task_label} attempt {call.attempt}")
-        self._calls[key] += 1
-        most = 1 + self._troubles
-        require(self._calls[key] <= most, "calls.bounded", f"{call.step}/{call.task_label}: {self._calls[key]}")
+    def call_begins(self, call: Any, flight: Any, lease: Any, *, is_zombie: bool) -> None:
+        self.note_call(call.action_id, call.attempt, f"{call.step}/{call.task_label}", is_zombie=is_zombie)
+        require(b'"result_ref"' not in msgspec.json.encode(call.args), "values.whole", str(call.args)[:300])
         self._flights[flight] += 1
         width = _width(lease)
         if width is not None:
@@ -185,6 +183,16 @@ class Watcher:
                 self._flights[flight] <= width, "in.flight", f"{self._flights[flight]} of {width} in {call.step}"
             )
         self.tally["calls"] += 1
+
+    def note_done(self, action_id: str, attempt: int) -> None:
+        self._done.add((action_id, attempt))
+
+    def note_call(self, action_id: str, attempt: int, task: str, *, is_zombie: bool = False) -> None:
+        """A worker that was given up may not know it yet: its calls are bounded, but it may repeat one."""
+        key = (action_id, attempt)
+        require(is_zombie or key not in self._done, "done.is.done", f"{task} attempt {attempt}")
+        self._calls[key] += 1
+        require(self._calls[key] <= 1 + self._troubles, "calls.bounded", f"{task}: {self._calls[key]} calls")
 
     def call_ends(self, flight: Any) -> None:
         self._flights[flight] -= 1

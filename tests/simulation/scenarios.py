@@ -70,6 +70,7 @@ class Drawing:
         """One token at a time, or branches that do not touch each other: the outcome is fixed."""
         self.racy = False
         self.in_workbook = False
+        self.in_parallel_block = False
         self.counter = 0
         self.names: list[str] = []
         self.is_diamond = False
@@ -156,7 +157,7 @@ class Drawing:
             lap = f"lap{place}"
             back = self.chance.choice(self.names[: place + 1])
             drawn.insert(0, {"step": back, "when": f"{{{{ (ctx.{lap} | default(0)) < 2 }}}}"})
-        if self.often(0.03):
+        if "end" not in self.names and self.often(0.03):
             drawn.append({"step": "end"})
         return drawn
 
@@ -298,8 +299,11 @@ class Drawing:
         nodes: list[Data] = []
         for label in labels:
             if depth < 2 and self.often(0.15):
-                inner: Data = {"tool": self.body(depth + 1, loop)}
-                inner["loop"] = self.loop(depth + 1)
+                inner: Data = {"loop": self.loop(depth + 1)}
+                outside = self.in_parallel_block
+                self.in_parallel_block |= inner["loop"].get("spec", {}).get("mode") == "parallel"
+                inner["tool"] = self.body(depth + 1, loop)
+                self.in_parallel_block = outside
                 nodes.append({label: inner})
             else:
                 nodes.append({label: self.task(label, labels, loop=loop)})
@@ -347,7 +351,16 @@ class Drawing:
             "{{ workload.deep.a }}",
             "{{ args.n | default(7) }}",
             "{{ iter.seen | default(4) }}",
+            "{{ args.pad | default('') | length }}",
+            "{{ args.got | default(2) }}",
+            "{{ ctx.rows | default([]) | length }}",
+            "{{ ctx.total | default(5) }}",
         ]
+        if self.often(0.3):
+            before = self.chance.choice(self.names)
+            reads = ["{{ %s }}", "{{ %s[0].v | default(1) }}", "{{ %s | length }}", "{{ %s.status }}"]
+            reads += ["{{ %s.results }}", "{{ %s.rows | default([]) | length }}", "{{ %s.row_count }}", "x{{ %s }}"]
+            values = [f"{{{{ {before} | default(3) }}}}", self.chance.choice(reads) % before]
         if in_loop:
             values += ["{{ loop_index }}", "{{ item }}", "{{ iter.index }}"]
         drawn: Data = {"v": self.chance.choice(values)}
@@ -423,6 +436,8 @@ class Drawing:
         return then
 
     def ctx_patch(self, loop: Data | None) -> Data:
+        if self.in_parallel_block and self.calm:
+            return {}  # the last to write wins, whoever that is
         spec = {} if loop is None else loop.get("spec", {})
         if spec.get("mode") == "parallel":
             value: Any = self.chance.choice([1, "{{ loop_index }}", "{{ outcome.result.v }}"])

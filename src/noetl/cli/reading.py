@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import contextlib
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, Final
 
 from noetl.cli.stores import Place
@@ -52,10 +53,12 @@ async def followed_log(store: SqliteStore, execution_id: str) -> AsyncIterator[l
         await asyncio.sleep(LOOK_SECONDS)
 
 
-def reading_plane(store: Store, place: Place) -> ControlPlane:
+@contextlib.contextmanager
+def reading_plane(store: Store, place: Place) -> Iterator[ControlPlane]:
     """A control plane that replays and loads, and is never asked to decide."""
-    bodies = FileBodies(place.folder)
-    return ControlPlane(store, builtin_kinds(), clock=SystemClock(), load_stored=stored_loader(bodies))
+    with place.files() as folder:
+        loader = stored_loader(FileBodies(folder))
+        yield ControlPlane(store, builtin_kinds(), clock=SystemClock(), load_stored=loader)
 
 
 async def with_bodies_loaded(control: ControlPlane, execution_id: str, value: Any) -> Any:  # noqa: ANN401

@@ -45,10 +45,10 @@ async def _result(place: Place, execution_id: str, step: str | None) -> Any:  # 
     store = place.read()
     try:
         await find_execution(store, execution_id)
-        control = reading_plane(store, place)
-        state = await control.replay(execution_id)
-        found = _of_execution(state) if step is None else _of_step(state, step)
-        return await with_bodies_loaded(control, execution_id, found)
+        with reading_plane(store, place) as control:
+            state = await control.replay(execution_id)
+            found = _of_execution(state) if step is None else _of_step(state, step)
+            return await with_bodies_loaded(control, execution_id, found)
     finally:
         await store.close()
 

@@ -57,10 +57,10 @@ async def _goes_on_elsewhere(place: Place, execution_id: str) -> bool:
 
 def _resume(execution_id: str, running: Run) -> int:
     async def begin(engine: Embedded) -> str:
+        running.expect(execution_id)
         async for page in log_pages(engine.store, execution_id):
             for event in page:
-                running.watcher.progress.apply(event)
-        running.expect(execution_id)
+                running.earlier(event)
         await engine.resume(execution_id)
         return execution_id
 

@@ -50,7 +50,7 @@ def _run_file(loaded: Loaded, given: Data, running: Run, name: str) -> int:
     assert playbook is not None
 
     async def begin(engine: Embedded) -> str:
-        return await engine.start(loaded, given, execution_id=running.expect(engine.control.new_id()))
+        return await engine.start(loaded, given, execution_id=running.expect(engine.control.next_id()))
 
     return running.to_the_end(begin, lambda _engine, _state: Source(name, loaded.text, playbook))
 
@@ -70,7 +70,7 @@ def run_registered(
     running = Run(options, settings, place, Path.cwd())
 
     async def begin(engine: Embedded) -> str:
-        execution_id = running.expect(engine.control.new_id())
+        execution_id = running.expect(engine.control.next_id())
         return await engine.start_registered(entry, given, execution_id=execution_id)
 
     return running.to_the_end(begin, lambda _engine, _state: Source(name, loaded.text, playbook))

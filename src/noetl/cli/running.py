@@ -9,11 +9,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import IO, NamedTuple
+
+import msgspec
 
 from noetl.cli.diagnostics import paint_for
 from noetl.cli.environment import variables
@@ -26,7 +29,7 @@ from noetl.embedded import Embedded
 from noetl.engine.state import State
 from noetl.errors import NoetlError, UsageError
 from noetl.ids import SystemClock
-from noetl.records.event import Event, to_line
+from noetl.records.event import Event, from_line, to_line
 from noetl.secrets.keychain import Resolver
 from noetl.settings import Settings
 from noetl.store.protocol import ExecutionRow, Store
@@ -68,12 +71,14 @@ class Run:
         self._events_file: str | None = options.events
         self._resolver = Resolver(variables(), source_folder, SystemClock())
         self._lines: IO[bytes] | None = None
+        self._lines_end = 0
+        """The last event of the execution that an earlier process left in the file."""
         self._execution_id: str | None = None
 
     def to_the_end(self, begin: Begin, source_of: Callable[[Embedded, State], Source]) -> int:
         """Runs it, says how it ended, and gives the exit code."""
-        with self._events():
-            ended, source = asyncio.run(self._drive(begin, source_of))
+        with self._events(), self.place.files() as folder:
+            ended, source = asyncio.run(self._drive(folder, begin, source_of))
         if self._json:
             status = "interrupted" if ended.interrupted else None
             write_json(document(ended.state, ended.row, status=status))
@@ -87,7 +92,15 @@ class Run:
     def expect(self, execution_id: str) -> str:
         """Says which execution this is: whatever else happens in the store is not watched."""
         self._execution_id = self.watcher.progress.execution_id = execution_id
+        if self._events_file is not None:
+            self._lines_end = last_seq_in(Path(self._events_file), execution_id)
         return execution_id
+
+    def earlier(self, event: Event) -> None:
+        """Takes an event of an earlier process, which may have ended before it was in the file."""
+        self.watcher.progress.apply(event)
+        if self._lines is not None and event.seq > self._lines_end:
+            self._append(self._lines, event)
 
     def _resume_hint(self, state: State) -> str:
         return f"go on with `{self.place.command('resume', state.execution_id)}`"
@@ -128,13 +141,13 @@ class Run:
             self.watcher.log(step, label, text)
 
     async def _drive(
-        self, begin: Begin, source_of: Callable[[Embedded, State], Source]
+        self, folder: Path, begin: Begin, source_of: Callable[[Embedded, State], Source]
     ) -> tuple[Ended, Source]:
         stop = _stopped()
         store = self.place.own()
         engine = Embedded(
             store,
-            self.place.folder,
+            folder,
             on_event=self._event,
             on_log=self._log,
             resolver=self._resolver,
@@ -183,6 +196,25 @@ class Run:
         while True:
             self.watcher.redraw()
             await asyncio.sleep(REDRAW_SECONDS)
+
+
+def last_seq_in(file: Path, execution_id: str) -> int:
+    """How far a file of events has the log of an execution; a last line that is cut off is removed."""
+    if not file.is_file():  # a pipe or a terminal keeps nothing
+        return 0
+    found = whole = 0
+    with file.open("rb") as lines:
+        for line in lines:
+            if not line.endswith(b"\n"):
+                break
+            whole += len(line)
+            with contextlib.suppress(msgspec.DecodeError):
+                event = from_line(line)
+                if event.execution_id == execution_id:
+                    found = event.seq
+    if whole < file.stat().st_size:
+        os.truncate(file, whole)
+    return found
 
 
 def _stopped() -> asyncio.Event:

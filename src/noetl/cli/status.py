@@ -67,7 +67,8 @@ async def _looked(
         if watcher is not None:
             await _follow(store, execution_id, watcher)
         row = await find_execution(store, execution_id)
-        state = await reading_plane(store, place).replay(execution_id)
+        with reading_plane(store, place) as control:
+            state = await control.replay(execution_id)
         return row, state, store.owned_by_other()
     finally:
         await store.close()

@@ -7,6 +7,8 @@ The files of executions lie in a folder beside the database. This version has th
 from __future__ import annotations
 
 import argparse
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,16 +24,18 @@ class Place(NamedTuple):
     url: str
     is_default: bool
 
-    @property
-    def folder(self) -> Path:
-        """Holds a folder for each execution's files."""
+    @contextlib.contextmanager
+    def files(self) -> Iterator[Path]:
+        """The folder that holds a folder for each execution's files; of a store in memory it goes with it."""
         database = database_path(self.url)
-        if database is None:
-            # Only a store in memory needs it, and it is slow to import.
-            import tempfile  # noqa: PLC0415
+        if database is not None:
+            yield database.with_suffix(".files")
+            return
+        # Only a store in memory needs it, and it is slow to import.
+        import tempfile  # noqa: PLC0415
 
-            return Path(tempfile.mkdtemp(prefix="noetl-"))
-        return database.with_suffix(".files")
+        with tempfile.TemporaryDirectory(prefix="noetl-") as folder:
+            yield Path(folder)
 
     def command(self, *words: str) -> str:
         """A command line that finds the same store."""

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Final, Protocol, TextIO
 
-from noetl.cli.diagnostics import Paint, output_width, visible
+from noetl.cli.diagnostics import NARROWEST, Paint, visible
 from noetl.cli.environment import variables
 from noetl.cli.progress import Progress, StepProgress
 from noetl.cli.tree import STYLES, draw, duration, first_line, loop_text
@@ -21,6 +21,7 @@ from noetl.records.event import Event
 
 LOOP_LINE_SECONDS: Final = 5.0
 """How often a pipe hears of the progress of a loop."""
+USUAL_SIZE: Final = (80, 24)
 HIDE_CURSOR: Final = "\x1b[?25l"
 SHOW_CURSOR: Final = "\x1b[?25h"
 
@@ -190,10 +191,12 @@ def _retry_line(event: Event) -> str:
 
 
 def _size(stream: TextIO) -> tuple[int, int]:
+    """Columns and lines; a terminal that does not know its size says it has none."""
     try:
-        return output_width(stream), os.get_terminal_size(stream.fileno()).lines
+        found = os.get_terminal_size(stream.fileno())
     except (OSError, ValueError):  # not a terminal after all
-        return output_width(stream), 24
+        return USUAL_SIZE
+    return max(NARROWEST, found.columns or USUAL_SIZE[0]), found.lines or USUAL_SIZE[1]
 
 
 def watcher_for(stream: TextIO, paint: Paint, *, quiet: bool) -> Watcher:

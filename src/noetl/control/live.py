@@ -131,3 +131,7 @@ class Live:
                 self.state = msgspec.msgpack.decode(before, type=State)
                 for ref in needed.refs:
                     self.bodies.keep(ref["ref"], await self._load_body(self, ref))
+            except BaseException:
+                # Half a turn has not happened.
+                self.state = msgspec.msgpack.decode(before, type=State)
+                raise

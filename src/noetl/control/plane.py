@@ -16,6 +16,7 @@ import msgspec
 
 from noetl.control.live import Live
 from noetl.engine import decide
+from noetl.engine.bodies import PARTS_STORE, is_ref
 from noetl.engine.facts import Fact
 from noetl.engine.fold import fold
 from noetl.engine.loops import LOG_STORE
@@ -48,6 +49,12 @@ class InvalidPlaybookError(NoetlError):
 
 class UnknownPlaybookError(NoetlError):
     code = "playbook.unknown"
+
+
+class NotWrittenError(NoetlError):
+    """The store refused what was decided: it has not happened, and a later process may go on."""
+
+    code = "store.error"
 
 
 Prepare = Callable[[Playbook, Data], Awaitable[tuple[dict[str, Any], Data | None]]]
@@ -202,7 +209,11 @@ class ControlPlane:
         """An execution that is in memory."""
         return self._live[execution_id]
 
-    def new_id(self) -> str:
+    def is_current(self, live: Live) -> bool:
+        """Whether an execution is still the one in memory: not after something of it could not be written."""
+        return self._live.get(live.state.execution_id) is live
+
+    def next_id(self) -> str:
         """An id for an execution that is still to be started."""
         return self._ids.next()
 
@@ -308,8 +319,10 @@ class ControlPlane:
         try:
             await self.store.append(change)
         # What was decided is not in the log, so the state in memory is not what happened.
-        except BaseException:
+        except BaseException as error:
             self._live.pop(state.execution_id, None)
+            if isinstance(error, NoetlError):
+                raise NotWrittenError(error.message) from error
             raise
         if self._on_event is not None:
             for event in events:
@@ -393,15 +406,17 @@ class ControlPlane:
 
     async def keep_body(self, execution_id: str, key: str, checksum: str, body: bytes) -> None:
         """Stores a body before the event that refers to it is reported."""
-        await self.store.put_body(
-            BodyRow(
-                key=key,
-                execution_id=execution_id,
-                media_type="application/json",
-                checksum=checksum,
-                body=body,
-            )
+        row = BodyRow(
+            key=key,
+            execution_id=execution_id,
+            media_type="application/json",
+            checksum=checksum,
+            body=body,
         )
+        try:
+            await self.store.put_body(row)
+        except NoetlError as error:
+            raise NotWrittenError(error.message) from error
 
     # --- stored bodies -------------------------------------------------------------------------------------
 
@@ -414,6 +429,8 @@ class ControlPlane:
                 nested = ref_from_data(result)
                 results[index] = result if nested is None else await self.load_body(live, result)
             return results
+        if ref["store"] == PARTS_STORE:
+            return await self._load_parts(live, ref["parts"])
         if ref["store"] == "database":
             row = await self.store.body(ref["key"])
             if row is None:
@@ -424,6 +441,17 @@ class ControlPlane:
         if self._load_stored is None:
             raise NoetlError(f"nothing here can load the stored result {ref['ref']}")
         return await self._load_stored(ref)
+
+    async def _load_parts(self, live: Live, parts: list[Any]) -> list[Any]:
+        whole: list[Any] = []
+        for part in parts:
+            if not is_ref(part):
+                whole.append(part)
+            elif part.get("spread"):
+                whole.extend(await self.load_body(live, part))
+            else:
+                whole.append(await self.load_body(live, part))
+        return whole
 
 
 _RUN_ENDS = frozenset({"step.done", "step.failed", "loop.done"})

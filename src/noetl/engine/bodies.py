@@ -6,8 +6,11 @@ body: if that is not at hand, `BodiesNeeded` says which, whoever evaluates loads
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
+
+import msgspec
 
 from noetl.engine.state import Data
 from noetl.errors import NoetlError
@@ -45,10 +48,37 @@ class Bodies:
 
 
 NO_BODIES: Final = Bodies()
+PARTS_STORE: Final = "parts"
+"""The store of a list that holds references: the reference has the list in it."""
 
 
 def is_ref(value: object) -> bool:
     return type(value) is dict and value.get("kind") == RESULT_REF and "ref" in value
+
+
+def parted(values: list[Any]) -> Any:  # noqa: ANN401 - a list, or the reference to it
+    """A list some of whose elements are stored elsewhere, as one reference: only whole values can be one."""
+    if not any(map(is_ref, values)):
+        return values
+    digest = hashlib.sha256(msgspec.json.encode(values)).hexdigest()
+    return {
+        "kind": RESULT_REF,
+        "ref": f"noetl://parts/{digest[:32]}",
+        "store": PARTS_STORE,
+        "key": digest,
+        "checksum": "",
+        "size": sum(part["size"] for part in values if is_ref(part)),
+        "schema_hint": {"type": "list", "length": len(values)},
+        "preview": None,
+        "extracted": {},
+        "parts": values,
+    }
+
+
+def parts_of(value: Any) -> list[Any] | None:  # noqa: ANN401 - plain data
+    """The elements of a list, stored ones as references; None where the value is no such list."""
+    found = value.get("parts") if is_ref(value) else value
+    return found if isinstance(found, list) else None
 
 
 def view(value: Any, bodies: Bodies) -> Any:  # noqa: ANN401 - plain data
@@ -117,6 +147,41 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - plain data
 def readable(values: Data, bodies: Bodies) -> Any:  # noqa: ANN401 - a dict, or a view that reads like one
     """The mapping itself where it holds no reference."""
     return StoredValues(values, bodies) if any(map(is_ref, values.values())) else values
+
+
+class CollectedView(View):
+    """What `collect` has gathered: a list some of whose parts are stored elsewhere."""
+
+    __slots__ = ("_bodies", "_parts")
+
+    def __init__(self, parts: list[Any], bodies: Bodies) -> None:
+        self._parts = parts
+        self._bodies = bodies
+
+    def lookup(self, name: str) -> object:
+        return UNDEFINED
+
+    def plain(self) -> object:
+        whole: list[Any] = []
+        for part in self._parts:
+            if not is_ref(part):
+                whole.append(part)
+            elif part.get("spread"):
+                whole.extend(self._bodies.get(part))
+            else:
+                whole.append(self._bodies.get(part))
+        return whole
+
+    def __str__(self) -> str:
+        return str(self.plain())
+
+
+def collected(values: Data, bodies: Bodies) -> Data:
+    """The values of `set` and `collect` as templates see them."""
+    return {
+        name: CollectedView(value, bodies) if isinstance(value, list) and any(map(is_ref, value)) else value
+        for name, value in values.items()
+    }
 
 
 class ResultView(View):

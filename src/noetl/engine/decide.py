@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
+import msgspec
+
 from noetl.engine.entering import deliver
 from noetl.engine.facts import Fact
-from noetl.engine.loops import end_iteration
-from noetl.engine.routing import fail, fail_step, route
+from noetl.engine.frames import was_taken
+from noetl.engine.loops import close_loop, end_iteration
+from noetl.engine.routing import fail, fail_step, follow, route, skip_step
 from noetl.engine.state import Data, StepRun
 from noetl.engine.turn import Turn, error_data
 from noetl.engine.workload import materialise
@@ -45,22 +48,35 @@ def request(turn: Turn, payload: Data, *, problem: Data | None = None, origin: D
 
 def report(turn: Turn, run_id: str, facts: Iterable[Fact]) -> bool:
     """What a worker tells about a step run. False: that run is over, and the worker must stop."""
-    for fact in facts:
+    told = list(facts)
+    run = turn.state.runs.get(run_id)
+    if run is not None and was_taken(run, told):
+        return True
+    for fact in told:
         run = turn.state.runs.get(run_id)
         if run is None:
-            return False
-        _take(turn, run, fact)
+            break
+        # A turn may be taken again from its start, and shortens what it emits: the report stays as it came.
+        _take(turn, run, msgspec.structs.replace(fact))
     deliver(turn)
     return run_id in turn.state.runs
 
 
 def _take(turn: Turn, run: StepRun, fact: Fact) -> None:
     kind = fact.event_type
-    if kind == "step.done":
+    if kind == "step.done" and run.loop is not None:
+        close_loop(turn, run, fact.payload)
+    elif kind == "step.done":
         turn.emit(fact)
-        route(turn, run, "step.done")
+        chosen = fact.payload.get("next")
+        if chosen is None:
+            route(turn, run, "step.done")
+        else:
+            follow(turn, run, chosen, "step.done")
     elif kind == "step.failed":
-        fail_step(turn, run, fact.payload["error"])
+        fail_step(turn, run, fact.payload["error"], fact.payload.get("next"))
+    elif kind == "step.skipped":
+        skip_step(turn, run)
     elif kind in ("loop.iteration.done", "loop.iteration.failed") and "block" not in fact.payload:
         end_iteration(turn, run, fact)
     else:
@@ -118,6 +134,11 @@ def expire(turn: Turn, seconds: float) -> None:
     """The deadline of the execution has passed."""
     if not turn.state.is_over:
         fail(turn, error_data("deadline", f"the execution was not over after {seconds:g} seconds"))
+
+
+def wake(turn: Turn) -> None:
+    """A token has waited as long as it should."""
+    deliver(turn)
 
 
 def expire_run(turn: Turn, run_id: str, seconds: float) -> None:

@@ -8,6 +8,7 @@ from noetl.engine.scope import holds, render_each
 from noetl.engine.state import Data, StepRun, Token
 from noetl.engine.turn import MOST_RUNS_IN_A_TURN, Turn, error_data
 from noetl.errors import TemplateError
+from noetl.ids import seconds_of
 from noetl.playbook.model import Step
 from noetl.template import Scope
 
@@ -21,8 +22,7 @@ def deliver(turn: Turn) -> None:
             return
         if not _deliver_one(turn):
             _finish_if_still(turn)
-            if turn.state.is_over or not turn.state.tokens or turn.state.runs:
-                return
+            return
     fail(
         turn,
         error_data(
@@ -34,6 +34,8 @@ def deliver(turn: Turn) -> None:
 def _deliver_one(turn: Turn) -> bool:
     """Lets one token, or the tokens of one join, enter. Whether there was one."""
     for token in list(turn.state.tokens.values()):
+        if _is_delayed(turn, token):
+            continue
         step = turn.plan.steps[token.step]
         if step.join is None or step.join.mode == "spread":
             enter(turn, step, [token], [], [])
@@ -43,6 +45,10 @@ def _deliver_one(turn: Turn) -> bool:
             enter(turn, step, *taken)
             return True
     return False
+
+
+def _is_delayed(turn: Turn, token: Token) -> bool:
+    return token.not_before is not None and token.not_before > seconds_of(turn.now)
 
 
 def _joined(turn: Turn, step: Step) -> tuple[list[Token], list[str], list[str]] | None:
@@ -126,7 +132,7 @@ def _begin(turn: Turn, step: Step, run: StepRun) -> None:
 def _finish_if_still(turn: Turn) -> None:
     """Ends the execution when nothing is open and no token can move."""
     state = turn.state
-    if state.runs or state.is_over:
+    if state.runs or state.is_over or any(_is_delayed(turn, token) for token in state.tokens.values()):
         return
     if state.tokens:
         fail(turn, _stuck(turn))

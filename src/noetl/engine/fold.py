@@ -12,9 +12,16 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from noetl.engine.facts import Fact
-from noetl.engine.frames import apply_task_done, find_frame, finished_result, leave_block, open_iteration
+from noetl.engine.frames import (
+    apply_case,
+    apply_task_done,
+    find_frame,
+    finished_result,
+    leave_block,
+    open_iteration,
+)
 from noetl.engine.reducers import apply_writes
-from noetl.engine.state import BlockFrame, LoopRun, State, StepResult, StepRun, Token
+from noetl.engine.state import BlockFrame, Frame, LoopRun, State, StepResult, StepRun, Token
 from noetl.ids import seconds_of
 from noetl.records.event import Event
 
@@ -66,6 +73,7 @@ def _put_token(state: State, entry: dict[str, Any], origin: str | None, event: d
         scope=entry.get("scope", ""),
         origin=origin,
         event=event,
+        not_before=entry.get("not_before"),
     )
     state.tokens[token.token_id] = token
     state.next_token += 1
@@ -115,6 +123,10 @@ def _step_skipped(state: State, event: Happened) -> None:
     assert event.step is not None
     for token_id in event.payload.get("tokens", ()):
         state.tokens.pop(token_id, None)
+    run = state.runs.pop(str(event.step_run_id), None)
+    if run is not None:
+        _end_run(state, run, event).status = "skipped"
+        return
     summary = state.steps.setdefault(event.step, StepResult(status="skipped"))
     if not summary.runs:
         summary.status = "skipped"
@@ -164,7 +176,7 @@ def _loop_started(state: State, event: Happened) -> None:
     payload = event.payload
     if "block" in payload:
         frame = find_frame(state, event)
-        frame.block = BlockFrame(items=payload["items"])
+        frame.block = BlockFrame(items=payload["items"], total=payload["total"])
         return
     run = state.runs[str(event.step_run_id)]
     run.started_at = event.timestamp
@@ -196,14 +208,15 @@ def _iteration_ended(state: State, event: Happened) -> None:
     else:
         loop.failed += 1
         _keep_result(loop, event.iteration, None)
-    if loop.parallel and not event.payload.get("conflict"):
-        apply_writes(state, loop, event.iteration, frame.writes, event.payload.get("reduce", {}))
+    if loop.parallel:
+        writes = {} if event.payload.get("conflict") else frame.writes
+        apply_writes(state, loop, event.iteration, writes, event.payload.get("reduce", {}))
 
 
 def _keep_result(loop: LoopRun, index: int, result: object) -> None:
+    loop.results_size += len(msgspec.json.encode(result)) + 1
     if loop.results is None:
         return
-    loop.results_size += len(msgspec.json.encode(result)) + 1
     if loop.results_size > SMALL_RESULTS_BYTES:
         loop.results = None
     else:
@@ -222,6 +235,7 @@ def _block_iteration_ended(state: State, event: Happened) -> None:
     else:
         block.failed += 1
         block.results[event.iteration] = None
+        block.error = block.error or event.payload["error"]
 
 
 def _task_done(state: State, event: Happened) -> None:
@@ -229,7 +243,31 @@ def _task_done(state: State, event: Happened) -> None:
     run.losses = 0
     if "signal" in event.payload:
         state.mailbox.pop(event.payload["signal"], None)
-    apply_task_done(find_frame(state, event), str(event.task_label), event.payload, event.timestamp)
+    frame = find_frame(state, event)
+    if "case" in event.payload:
+        apply_case(frame, event.task_label, event.payload, event.timestamp, _shared_values(run, frame))
+    else:
+        apply_task_done(frame, str(event.task_label), event.payload, event.timestamp)
+
+
+def _shared_values(run: StepRun, frame: Frame) -> dict[str, Any]:
+    """Where `set` and `collect` write: iterations in sequence share what the step run holds."""
+    if run.loop is not None and not run.loop.parallel:
+        return run.frame.values
+    return frame.values
+
+
+def _case_moved(state: State, event: Happened) -> None:
+    run = state.runs.get(str(event.step_run_id))
+    if "case" in event.payload and run is not None:
+        frame = find_frame(state, event)
+        apply_case(frame, None, event.payload, event.timestamp, _shared_values(run, frame))
+
+
+def _sink_processed(state: State, event: Happened) -> None:
+    _case_moved(state, event)
+    if event.payload.get("of_step"):
+        find_frame(state, event).stored = True
 
 
 def _ctx_patched(state: State, event: Happened) -> None:
@@ -302,6 +340,9 @@ HANDLERS: Final[dict[str, Callable[[State, Happened], None]]] = {
     "loop.iteration.done": _iteration_ended,
     "loop.iteration.failed": _iteration_ended,
     "task.done": _task_done,
+    "case.evaluated": _case_moved,
+    "next.requested": _case_moved,
+    "sink.processed": _sink_processed,
     "ctx.patched": _ctx_patched,
     "vars.set": _vars_set,
     "signal.received": _signal_received,

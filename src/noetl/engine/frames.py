@@ -6,10 +6,12 @@ has none), and the indexes of the blocks inside.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
+
+import msgspec
 
 from noetl.engine.facts import Fact
-from noetl.engine.state import Data, Frame, State
+from noetl.engine.state import BlockFrame, CaseFrame, Data, Frame, LoopRun, State, StepRun
 from noetl.ids import seconds_of
 from noetl.records.event import Event
 
@@ -23,22 +25,82 @@ def iteration_path(run_id: str, *indexes: int | None) -> str:
 
 def find_frame(state: State, event: Fact | Event, *, outer: bool = False) -> Frame:
     """The frame an event is about, or with `outer` the one around it."""
-    run = state.runs[str(event.step_run_id)]
-    frame = run.frame
-    if event.iteration_id is None:
-        return frame
-    indexes = event.iteration_id.split("/")[1:]
+    found = _place(state.runs[str(event.step_run_id)], event.iteration_id, outer=outer)
+    assert found is not None
+    return found.frame
+
+
+class Place(NamedTuple):
+    """A frame, and which visits of the blocks around it led there."""
+
+    frame: Frame
+    visits: str
+
+    @property
+    def visit(self) -> str:
+        """The visit of what the frame has come to: a block has the same indexes whenever it is entered."""
+        return f"{self.visits}:{self.frame.entry}"
+
+
+def _place(run: StepRun, iteration_id: str | None, *, outer: bool = False) -> Place | None:
+    place = Place(run.frame, "")
+    indexes = [] if iteration_id is None else iteration_id.split("/")[1:]
     if outer:
         indexes.pop()
     for depth, index in enumerate(indexes):
-        if depth == 0:
-            if index != NO_LOOP:
-                assert run.loop is not None
-                frame = run.loop.open[int(index)]
-        else:
-            assert frame.block is not None
-            frame = frame.block.open[int(index)]
-    return frame
+        if depth == 0 and index == NO_LOOP:
+            continue
+        loop = run.loop if depth == 0 else place.frame.block
+        found = None if loop is None else loop.open.get(int(index))
+        if found is None:
+            return None
+        place = Place(found, place.visit if depth else "")
+    return place
+
+
+def was_taken(run: StepRun, facts: list[Fact]) -> bool:
+    """Whether a report has been taken before: what it would move has moved on since.
+
+    The events of a report are committed together, so the first of them that moves something tells of all.
+    """
+    for fact in facts:
+        kind = fact.event_type
+        if kind == "step.started":
+            return run.started_at is not None
+        if kind == "loop.iteration.started":
+            return _has_begun(run, fact)
+        if kind in _MOVING:
+            place = _place(run, fact.iteration_id)
+            return place is None or _is_past(run, place, fact)
+    return False
+
+
+_MOVING = frozenset({"task.done", "loop.started", "loop.done", "loop.iteration.done", "loop.iteration.failed"})
+
+
+def _is_past(run: StepRun, place: Place, fact: Fact) -> bool:
+    frame, visit = place.frame, fact.payload.get("visit")
+    match fact.event_type:
+        case "task.done":
+            if "case" in fact.payload:
+                return False  # a case numbers its calls in its own way
+            task_run_id = f"{fact.iteration_id or run.run_id}{place.visit}"
+            return (fact.task_run_id, fact.attempt) != (task_run_id, frame.attempt)
+        case "loop.started":
+            return visit != place.visit or frame.block is not None
+        case "loop.done":
+            return visit != place.visit or frame.block is None
+    return visit is not None and visit != place.visits
+
+
+def _has_begun(run: StepRun, fact: Fact) -> bool:
+    assert fact.iteration is not None
+    if "visit" not in fact.payload:
+        return run.loop is not None and has_begun(run.loop, fact.iteration)
+    place = _place(run, fact.iteration_id, outer=True)
+    if place is None or place.frame.block is None or fact.payload["visit"] != place.visit:
+        return True
+    return has_begun(place.frame.block, fact.iteration)
 
 
 def open_iteration(state: State, event: Fact | Event) -> None:
@@ -46,16 +108,39 @@ def open_iteration(state: State, event: Fact | Event) -> None:
     run = state.runs[str(event.step_run_id)]
     assert event.iteration is not None
     assert event.iteration_id is not None
-    if event.iteration_id.count("/") == 1:
-        loop = run.loop
-        assert loop is not None
-        loop.open[event.iteration] = Frame(begun=True)
-        loop.cursor = max(loop.cursor, event.iteration + 1)
-        return
-    block = find_frame(state, event, outer=True).block
-    assert block is not None
-    block.open[event.iteration] = Frame(begun=True)
-    block.cursor = max(block.cursor, event.iteration + 1)
+    is_step_loop = event.iteration_id.count("/") == 1
+    loop = run.loop if is_step_loop else find_frame(state, event, outer=True).block
+    assert loop is not None
+    begin_iteration(loop, event.iteration)
+
+
+def begin_iteration(loop: LoopRun | BlockFrame, index: int) -> Frame:
+    """Opens the frame of an iteration; those that run at once may begin in any order."""
+    if index >= loop.cursor:
+        loop.behind.extend(range(loop.cursor, index))
+        loop.cursor = index + 1
+    else:
+        loop.behind.remove(index)
+    frame = loop.open[index] = Frame(begun=True)
+    return frame
+
+
+def has_begun(loop: LoopRun | BlockFrame, index: int) -> bool:
+    return index < loop.cursor and index not in loop.behind
+
+
+def left_to_run(loop: LoopRun | BlockFrame) -> list[int]:
+    """The iterations that have not ended, in index order."""
+    return [*sorted([*loop.open, *loop.behind]), *range(loop.cursor, loop.total)]
+
+
+def writes_of(frame: Frame) -> Data:
+    """What a pipeline wrote to `ctx`, its open blocks included."""
+    found = dict(frame.writes)
+    if frame.block is not None:
+        for inner in frame.block.open.values():
+            found.update(writes_of(inner))
+    return found
 
 
 def apply_task_done(frame: Frame, label: str, payload: Data, timestamp: str) -> None:
@@ -74,12 +159,71 @@ def apply_task_done(frame: Frame, label: str, payload: Data, timestamp: str) -> 
         frame.attempt += 1
         frame.wake_at = seconds_of(timestamp) + then.get("delay", 0)
         return
-    if do != "skip":
+    if do == "poll":
+        frame.polls += 1
+        frame.polled_since = frame.polled_since or seconds_of(timestamp)
+        frame.attempt = 1
+        frame.entry += 1
+        frame.wake_at = seconds_of(timestamp) + then.get("delay", 0)
+        return
+    frame.polls, frame.polled_since = 0, None
+    if do == "null":
+        frame.results[label] = None
+        frame.last = label
+    if do not in ("skip", "null"):
         frame.prev = outcome.get("result")
     if "next" in then:
         frame.position = then["next"]
         frame.attempt = 1
         frame.entry += 1
+
+
+def apply_case(frame: Frame, label: str | None, payload: Data, timestamp: str, values: Data) -> None:
+    """Moves a case by what its chains did up to an event; `case` in the payload says it."""
+    said = payload["case"]
+    for change in said.get("changes", ()):
+        apply_change(values, change)
+    before = frame.case
+    frame.case = msgspec.convert(said["frame"], CaseFrame)
+    # The outcome of the call stands in its own event, not again in every one that follows.
+    if said.get("call"):
+        frame.case.outcome = payload["outcome"]
+    elif before is not None:
+        frame.case.outcome = before.outcome
+    frame.wake_at = None
+    then = payload.get("then", {})
+    if "outcome" not in payload or label is None:
+        return
+    frame.task_runs += 1
+    if then.get("do") == "retry":
+        frame.attempt += 1
+        frame.wake_at = seconds_of(timestamp) + then.get("delay", 0)
+    elif then.get("do") == "poll":
+        frame.polls += 1
+        frame.polled_since = frame.polled_since or seconds_of(timestamp)
+        frame.attempt = 1
+        frame.entry += 1
+        frame.wake_at = seconds_of(timestamp) + then.get("delay", 0)
+    else:
+        frame.results[label] = payload["outcome"].get("result")
+        frame.attempt = 1
+        frame.entry += 1
+        frame.polls, frame.polled_since = 0, None
+
+
+def apply_change(values: Data, change: list[Any]) -> None:
+    """`set` or `collect`, as it was recorded."""
+    if change[0] == "set":
+        values.update(change[1])
+        return
+    _, into, mode, value = change
+    held = values.get(into)
+    held = list(held) if isinstance(held, list) else []
+    if mode == "extend" and isinstance(value, list):
+        held.extend(value)
+    else:
+        held.append(value)
+    values[into] = held
 
 
 def leave_block(frame: Frame, label: str, result: Any, position: int) -> None:  # noqa: ANN401 - plain data

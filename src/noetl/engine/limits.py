@@ -17,8 +17,10 @@ from noetl.engine.state import Data
 
 EVENT_BYTES: Final = 64 * 1024
 """No payload of an event is larger."""
-VALUE_BYTES: Final = 8 * 1024
-"""In a payload that is too large, values above this are stored."""
+VALUE_BYTES: Final = (8 * 1024, 1024)
+"""In a payload that is too large, values above this are stored; if that is not enough, smaller ones too."""
+TEXT_CHARACTERS: Final = 2_000
+"""As much of a log or of an error's message stays in such a payload."""
 PREVIEW_CHARACTERS: Final = 200
 
 MAPPINGS: Final = ("args", "workload", "patch", "payload", "vars")
@@ -34,50 +36,81 @@ class StoredBody(NamedTuple):
 
 def fit(fact: Fact, execution_id: str, bodies: Bodies) -> list[StoredBody]:
     """Shortens a fact's payload in place; the values taken out of it."""
-    if len(msgspec.json.encode(fact.payload)) <= EVENT_BYTES:
+    if _is_small(fact.payload):
         return []
+    payload = {name: _brief(name, part) for name, part in fact.payload.items()}
     taken: list[StoredBody] = []
-    payload = dict(fact.payload)
-    for name in MAPPINGS:
-        if isinstance(payload.get(name), dict):
-            payload[name] = _fit_values(payload[name], execution_id, bodies, taken)
-    for name in WHOLE:
-        if name in payload:
-            payload[name] = _fit_value(payload[name], execution_id, bodies, taken)
-    for name in ("selected", "tokens"):
-        entries = payload.get(name)
-        if isinstance(entries, list):
-            payload[name] = [_fit_entry(entry, execution_id, bodies, taken) for entry in entries]
-    then = payload.get("then")
-    if isinstance(then, dict):
-        payload["then"] = {
-            key: _fit_values(value, execution_id, bodies, taken) if key in ("set_iter", "set_ctx") else value
-            for key, value in then.items()
-        }
+    for most in VALUE_BYTES:
+        if _is_small(payload):
+            break
+        payload = _Shortening(execution_id, bodies, taken, most).payload(payload)
     fact.payload = payload
     return taken
 
 
-def _fit_entry(entry: Any, execution_id: str, bodies: Bodies, taken: list[StoredBody]) -> Any:  # noqa: ANN401
-    if isinstance(entry, dict) and isinstance(entry.get("args"), dict):
-        return {**entry, "args": _fit_values(entry["args"], execution_id, bodies, taken)}
-    return entry
+def _is_small(payload: Data) -> bool:
+    return len(msgspec.json.encode(payload)) <= EVENT_BYTES
 
 
-def _fit_values(values: Data, execution_id: str, bodies: Bodies, taken: list[StoredBody]) -> Data:
-    return {name: _fit_value(value, execution_id, bodies, taken) for name, value in values.items()}
+def _brief(name: str, part: Any) -> Any:  # noqa: ANN401 - plain data
+    """Shortens what is only read by people: a log, and what an error says."""
+    if name == "log" and isinstance(part, str):
+        return part[-TEXT_CHARACTERS:]
+    if name == "error" and isinstance(part, dict):
+        message = str(part.get("message", ""))
+        return {**part, "message": message[:TEXT_CHARACTERS]} | ({"details": {}} if "details" in part else {})
+    if name in ("outcome", "then", "event", "data", "payload") and isinstance(part, dict) and "error" in part:
+        return {key: _brief(key, value) for key, value in part.items()}
+    if name == "event" and isinstance(part, dict):
+        return {key: _brief(key, value) for key, value in part.items()}
+    return part
 
 
-def _fit_value(value: Any, execution_id: str, bodies: Bodies, taken: list[StoredBody]) -> Any:  # noqa: ANN401
-    if is_ref(value) or not isinstance(value, str | list | dict):
-        return value
-    body = msgspec.json.encode(value)
-    if len(body) <= VALUE_BYTES:
-        return value
-    ref, stored = reference(execution_id, value, body)
-    bodies.keep(ref["ref"], value)
-    taken.append(stored)
-    return ref
+class _Shortening:
+    """One go at a payload: every value above `most` bytes goes out of it."""
+
+    def __init__(self, execution_id: str, bodies: Bodies, taken: list[StoredBody], most: int) -> None:
+        self._execution_id = execution_id
+        self._bodies = bodies
+        self._taken = taken
+        self._most = most
+
+    def payload(self, payload: Data) -> Data:
+        shorter = dict(payload)
+        for name, part in payload.items():
+            if name in MAPPINGS and isinstance(part, dict):
+                shorter[name] = self.values(part)
+            elif name in WHOLE:
+                shorter[name] = self.value(part)
+            elif name in ("selected", "tokens"):
+                shorter[name] = [self.entry(entry) for entry in part]
+            elif name == "then":
+                shorter[name] = {
+                    key: self.values(value) if key in ("set_iter", "set_ctx") else value
+                    for key, value in part.items()
+                }
+            elif name == "outcome":
+                shorter[name] = {**part, "result": self.value(part.get("result"))}
+        return shorter
+
+    def entry(self, entry: Any) -> Any:  # noqa: ANN401 - a token, or its id
+        if isinstance(entry, dict):
+            return {**entry, "args": self.values(entry["args"])}
+        return entry
+
+    def values(self, values: Data) -> Data:
+        return {name: self.value(value) for name, value in values.items()}
+
+    def value(self, value: Any) -> Any:  # noqa: ANN401 - plain data
+        if is_ref(value) or not isinstance(value, str | list | dict):
+            return value
+        body = msgspec.json.encode(value)
+        if len(body) <= self._most:
+            return value
+        ref, stored = reference(self._execution_id, value, body)
+        self._bodies.keep(ref["ref"], value)
+        self._taken.append(stored)
+        return ref
 
 
 def reference(execution_id: str, value: Any, body: bytes) -> tuple[Data, StoredBody]:  # noqa: ANN401 - plain data

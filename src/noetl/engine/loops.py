@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from noetl.engine.bodies import is_ref, parted
 from noetl.engine.facts import Fact
 from noetl.engine.reducers import conflicting_key, unfit
 from noetl.engine.routing import end_step, fail_step
@@ -13,6 +14,8 @@ from noetl.engine.turn import Turn, error_data
 from noetl.errors import TemplateError
 from noetl.playbook.model import Loop, Step
 from noetl.template import Template
+
+SHOWN_CHARACTERS = 60
 
 LOG_STORE = "log"
 """The store of a loop's result that was too large to be kept: its iterations' events."""
@@ -42,7 +45,7 @@ def begin_loop(turn: Turn, step: Step, run: StepRun) -> None:
         mode=loop.mode,
         on_error=loop.on_error,
     )
-    if not items:
+    if not items and not turn.plan.is_closed_by_worker(step):
         end_step(turn, run, [], done=0, failed=0)
     elif not step.body:
         end_step(turn, run, items, done=len(items), failed=0)
@@ -68,15 +71,17 @@ def end_iteration(turn: Turn, run: StepRun, fact: Fact) -> None:
     if loop.parallel:
         writes = loop.open[fact.iteration].writes
         problem = _write_problem(loop, writes, reducers, run.step)
-        if problem is not None and fact.event_type == "loop.iteration.done":
-            fact = _as_failed(fact, problem)
+        if problem is not None:
+            _as_failed(fact, problem)
         if reducers:
             fact.payload = {**fact.payload, "reduce": reducers}
     turn.emit(fact)
+    if "ends" in fact.payload:
+        return
     if fact.event_type == "loop.iteration.failed" and not loop.keeps_going:
         fail_step(turn, run, fact.payload["error"])
-    elif loop.done + loop.failed == loop.total:
-        end_step(turn, run, loop_result(turn, run, loop), done=loop.done, failed=loop.failed)
+    elif loop.done + loop.failed == loop.total and not turn.plan.is_closed_by_worker(step):
+        end_step(turn, run, loop_results(turn.state.execution_id, run), done=loop.done, failed=loop.failed)
 
 
 def _write_problem(loop: LoopRun, writes: Data, reducers: Data, step: str) -> Data | None:
@@ -89,25 +94,44 @@ def _write_problem(loop: LoopRun, writes: Data, reducers: Data, step: str) -> Da
         return error_data("ctx.conflict", message, step=step)
     for name, value in writes.items():
         if name in reducers and unfit(reducers[name], value):
-            message = f"reducer `{reducers[name]}` of ctx key `{name}` cannot take `{value}`"
+            message = f"reducer `{reducers[name]}` of ctx key `{name}` cannot take {shown(value)}"
             return error_data("ctx.reduce", message, step=step)
     return None
 
 
-def _as_failed(fact: Fact, problem: Data) -> Fact:
+def shown(value: Any) -> str:  # noqa: ANN401 - plain data
+    """A value for a message: short, whatever it is."""
+    if is_ref(value):
+        return f"a value of {value['size']} bytes"
+    text = str(value)
+    return f"`{text}`" if len(text) <= SHOWN_CHARACTERS else f"`{text[:SHOWN_CHARACTERS]}…`"
+
+
+def _as_failed(fact: Fact, problem: Data) -> None:
+    """Fails an iteration for what it wrote; one that has failed already keeps its own error."""
+    error = fact.payload.get("error", problem)
     fact.event_type = "loop.iteration.failed"
     fact.status = "error"
-    fact.payload = {"error": problem, "conflict": True}
-    return fact
+    fact.payload = {"error": error, "conflict": True}
 
 
-def loop_result(turn: Turn, run: StepRun, loop: LoopRun) -> Any:  # noqa: ANN401 - plain data
+def close_loop(turn: Turn, run: StepRun, payload: Data) -> None:
+    """Ends a loop step whose case or sink a worker has brought to its end."""
+    loop = run.loop
+    assert loop is not None
+    result = payload["result"] if payload.get("has_result") else loop_results(turn.state.execution_id, run)
+    end_step(turn, run, result, payload.get("next"), done=loop.done, failed=loop.failed)
+
+
+def loop_results(execution_id: str, run: StepRun) -> Any:  # noqa: ANN401 - plain data
     """The results in index order, or the reference to them in the log."""
+    loop = run.loop
+    assert loop is not None
     if loop.results is not None:
-        return [loop.results.get(index) for index in range(loop.total)]
+        return parted([loop.results.get(index) for index in range(loop.total)])
     return {
         "kind": "result_ref",
-        "ref": f"noetl://{turn.state.execution_id}/loop/{run.run_id}",
+        "ref": f"noetl://{execution_id}/loop/{run.run_id}",
         "store": LOG_STORE,
         "key": run.run_id,
         "checksum": "",

@@ -8,13 +8,15 @@ comes next, runs the tool, asks what follows, reports, applies.
 from __future__ import annotations
 
 import hashlib
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from noetl.engine.bodies import Bodies
+from noetl.engine.repeats import backoff_delay, is_ready, number, poll_is_spent, retries, seconds
 from noetl.engine.scope import holds, render_each
 from noetl.engine.state import Data, Frame
 from noetl.errors import TemplateError, TemplateValueError
-from noetl.playbook.model import Backoff, Block, Directive, Node, Rule, Task
-from noetl.template import Scope, Template
+from noetl.playbook.model import Block, Case, Directive, Node, Rule, Task
+from noetl.template import Scope
 
 
 class Then(NamedTuple):
@@ -46,12 +48,12 @@ class Ended(NamedTuple):
     """A pipeline has nothing left to run."""
 
 
-def upcoming(body: tuple[Node, ...], frame: Frame) -> Task | Block | Ended:
+def upcoming(body: tuple[Node, ...], frame: Frame) -> Task | Block | Case | Ended:
     """What a frame comes to next."""
     if frame.position >= len(body):
         return Ended()
     node = body[frame.position]
-    if isinstance(node, Task | Block):
+    if isinstance(node, Task | Block | Case):
         return node
     raise TypeError(f"a pipeline cannot run a {type(node).__name__} yet")
 
@@ -79,6 +81,8 @@ def runaway(frame: Frame, most: int) -> Data | None:
 def before(task: Task, frame: Frame, scope: Scope) -> Then | None:
     """What a skip rule decides; None: the tool is to run."""
     try:
+        if task.when is not None and not holds(task.when, scope):
+            return Then("null", frame.position + 1)
         for rule in task.rules or ():
             if rule.then.do == "skip" and holds(rule.when, scope):
                 return _patched(rule.then, Then("skip", frame.position + 1), scope)
@@ -91,10 +95,21 @@ def before(task: Task, frame: Frame, scope: Scope) -> Then | None:
 
 
 def after(
-    task: Task, body: tuple[Node, ...], frame: Frame, outcome: Data, scope: Scope, chance: float = 1.0
+    task: Task,
+    body: tuple[Node, ...],
+    frame: Frame,
+    outcome: Data,
+    scope: Scope,
+    bodies: Bodies,
+    *,
+    now: float,
+    chance: float = 1.0,
 ) -> Then:
-    """What follows an outcome by the task's rules. `chance`, between 0 and 1, is drawn by the caller."""
+    """What follows an outcome. `chance`, between 0 and 1, is drawn by the caller."""
     try:
+        repeated = repeat(task, frame, outcome, scope, bodies, now=now, chance=chance)
+        if repeated is not None:
+            return repeated
         rule = _matching(task, scope)
         if rule is None:
             return _default(task, frame, outcome)
@@ -104,6 +119,28 @@ def after(
         return decided
     except TemplateError as error:
         return Then("fail", error=_template_error(error))
+
+
+def asks_about_outcome(task: Task) -> bool:
+    """Whether `after` evaluates anything for this task; without it an outcome needs no scope of its own."""
+    return bool(task.rules) or task.retry is not None or task.poll is not None
+
+
+def repeat(
+    task: Task, frame: Frame, outcome: Data, scope: Scope, bodies: Bodies, *, now: float, chance: float
+) -> Then | None:
+    """Another attempt by the task's retry, another look by its poll, or the end of a poll; None: neither."""
+    if task.retry is not None:
+        delay = retries(task.retry, outcome, frame.attempt, scope, bodies)
+        if delay is not None:
+            return Then("retry", delay=delay * (0.5 + chance / 2) if task.retry.backoff.jitter else delay)
+    if task.poll is None or outcome["status"] == "error" or is_ready(task.poll, outcome, frame.attempt, scope, bodies):
+        return None
+    since = frame.polled_since if frame.polled_since is not None else now
+    if poll_is_spent(task.poll, frame.polls + 1, now - since, scope):
+        message = f"what the poll waits for was not there after {frame.polls + 1} looks"
+        return Then("fail", error={"kind": "poll.exhausted", "message": message, "retryable": True})
+    return Then("poll", delay=seconds(task.poll.interval, scope))
 
 
 def _matching(task: Task, scope: Scope) -> Rule | None:
@@ -160,7 +197,7 @@ def _position_of(body: tuple[Node, ...], label: str | None) -> int:
 
 
 def _retry(then: Directive, frame: Frame, outcome: Data, scope: Scope) -> Then:
-    attempts = _number(then.attempts, scope)
+    attempts = number(then.attempts, scope)
     if frame.attempt >= attempts:
         error = outcome.get("error") or {
             "kind": "retry.exhausted",
@@ -169,26 +206,6 @@ def _retry(then: Directive, frame: Frame, outcome: Data, scope: Scope) -> Then:
         }
         return _patched(then, Then("fail", error=error), scope)
     return _patched(then, Then("retry", delay=backoff_delay(then.backoff, frame.attempt, scope)), scope)
-
-
-def backoff_delay(backoff: Backoff, attempt: int, scope: Scope) -> float:
-    """The wait after attempt number `attempt`."""
-    delay = _number(backoff.delay, scope)
-    if backoff.kind == "linear":
-        delay *= attempt
-    elif backoff.kind == "exponential":
-        # Beyond this the wait is longer than any schedule, and the power would overflow.
-        delay *= backoff.multiplier ** min(attempt - 1, 64)
-    if backoff.max_delay is not None:
-        delay = min(delay, _number(backoff.max_delay, scope))
-    return delay
-
-
-def _number(written: Any, scope: Scope) -> float:  # noqa: ANN401 - a number or a template
-    found = written.evaluate(scope) if isinstance(written, Template) else written
-    if isinstance(found, bool) or not isinstance(found, int | float) or found < 0:
-        raise TemplateValueError(f"a number is needed here, not `{found}`")
-    return found
 
 
 def _template_error(error: TemplateError) -> Data:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Final
 
 import msgspec
 
 from noetl.engine.state import StepResult
 from noetl.playbook.check.flow import Flow
-from noetl.playbook.model import Loop, Playbook, Step
+from noetl.playbook.diagnostics import Position
+from noetl.playbook.model import Case, Loop, Playbook, Step
 from noetl.template import Template
+
+
+_LEAVES: Final = frozenset({type(None), bool, int, float, str, Position})
+"""What most of a model is made of, and holds no template."""
 
 
 class Plan:
@@ -18,9 +25,17 @@ class Plan:
     def __init__(self, playbook: Playbook) -> None:
         self.playbook = playbook
         self.steps = {step.name: step for step in playbook.steps}
-        self.flow = Flow(playbook)
         self._reads: dict[str, frozenset[str]] = {}
         self._binding = [(step.binds, step.name) for step in playbook.steps if step.binds is not None]
+
+    @cached_property
+    def flow(self) -> Flow:
+        """Only joins ask for it."""
+        return Flow(self.playbook)
+
+    @cached_property
+    def _read_everywhere(self) -> frozenset[str]:
+        return _roots((self.playbook.workbook, self.playbook.executor.spec))
 
     def can_still_reach(self, live: set[str], target: str) -> bool:
         """Whether a token on one of the live steps can come to `target`, or is there."""
@@ -40,15 +55,21 @@ class Plan:
                 found[second] = name
         return found
 
+    def is_closed_by_worker(self, step: Step) -> bool:
+        """Whether more than its iterations belongs to a loop step: a case, a sink, variables."""
+        return step.sink is not None or bool(step.vars) or any(isinstance(node, Case) for node in step.body)
+
     def names_read(self, step: Step) -> frozenset[str]:
         """The root names that the templates of a step's body read."""
         known = self._reads.get(step.name)
         if known is None:
             own = (step.body, step.loop, step.args, step.sink, step.vars, step.spec)
-            parts = (own, self.playbook.workbook, self.playbook.executor.spec)
-            known = frozenset(read.path[0] for template in templates_in(parts) for read in template.reads)
-            self._reads[step.name] = known
+            known = self._reads[step.name] = _roots(own) | self._read_everywhere
         return known
+
+
+def _roots(part: object) -> frozenset[str]:
+    return frozenset(read.path[0] for template in templates_in(part) for read in template.reads)
 
 
 def templates_in(part: object) -> Iterator[Template]:
@@ -56,6 +77,8 @@ def templates_in(part: object) -> Iterator[Template]:
     waiting = [part]
     while waiting:
         item = waiting.pop()
+        if type(item) in _LEAVES:
+            continue
         if isinstance(item, Template):
             yield item
         elif isinstance(item, dict):

@@ -6,9 +6,13 @@ every write counts, and the order is that of the iterations whatever the timing.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from typing import Any, Final
 
+import msgspec
+
+from noetl.engine.bodies import is_ref, parted, parts_of
 from noetl.engine.state import Data, LoopRun, State
 
 
@@ -21,7 +25,12 @@ def conflicting_key(loop: LoopRun, writes: Data, reducers: Data) -> str | None:
 
 
 def same(left: object, right: object) -> bool:
-    """Equal as JSON: true is not 1."""
+    """Equal as JSON: true is not 1, and a value is equal to the reference that stands for it."""
+    if is_ref(left) != is_ref(right):
+        ref, value = (left, right) if is_ref(left) else (right, left)
+        assert isinstance(ref, dict)
+        checksum: str = ref["checksum"]
+        return hashlib.sha256(msgspec.json.encode(value)).hexdigest() == checksum
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
     return left == right
@@ -42,6 +51,8 @@ def apply_writes(state: State, loop: LoopRun, index: int, writes: Data, reducers
 
 def unfit(reducer: str, value: object) -> bool:
     """Whether a value cannot be combined by a reducer: it is asked before the write is accepted."""
+    if is_ref(value):
+        return reducer not in ("append", "extend", "last")
     return reducer in ("sum", "min", "max") and (isinstance(value, bool) or not isinstance(value, int | float))
 
 
@@ -62,21 +73,23 @@ def _greatest(before: Any, value: Any) -> Any:  # noqa: ANN401
 
 
 def _listed(before: Any) -> list[Any]:  # noqa: ANN401
-    return list(before) if isinstance(before, list) else []
+    return list(parts_of(before) or [])
 
 
-def _append(before: Any, value: Any) -> list[Any]:  # noqa: ANN401
-    return [*_listed(before), value]
+def _append(before: Any, value: Any) -> Any:  # noqa: ANN401
+    return parted([*_listed(before), value])
 
 
-def _extend(before: Any, value: Any) -> list[Any]:  # noqa: ANN401
-    return [*_listed(before), *(value if isinstance(value, list) else [value])]
+def _extend(before: Any, value: Any) -> Any:  # noqa: ANN401
+    if is_ref(value) and value["schema_hint"]["type"] == "list":
+        value = {**value, "spread": True}
+    return parted([*_listed(before), *(value if isinstance(value, list) else [value])])
 
 
-def _union(before: Any, value: Any) -> list[Any]:  # noqa: ANN401
+def _union(before: Any, value: Any) -> Any:  # noqa: ANN401
     merged = _listed(before)
     merged.extend(item for item in (value if isinstance(value, list) else [value]) if item not in merged)
-    return merged
+    return parted(merged)
 
 
 def _last(before: Any, value: Any) -> Any:  # noqa: ANN401

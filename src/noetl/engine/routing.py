@@ -8,24 +8,69 @@ from noetl.engine.scope import holds, render_each
 from noetl.engine.state import Data, StepRun
 from noetl.engine.turn import Turn, error_data
 from noetl.errors import TemplateError
+from noetl.ids import seconds_of
 from noetl.playbook.model import Arc, Step
 from noetl.template import Scope, Template
 
 
-def end_step(turn: Turn, run: StepRun, result: Any, **payload: Any) -> None:  # noqa: ANN401 - plain data
-    """Ends a step run well and routes on."""
+def end_step(
+    turn: Turn,
+    run: StepRun,
+    result: Any,  # noqa: ANN401 - plain data
+    chosen: Data | None = None,
+    **payload: Any,  # noqa: ANN401 - plain data
+) -> None:
+    """Ends a step run well and routes on, by the way its case chose or by its arcs."""
     name = "loop.done" if run.loop is not None else "step.done"
     turn.step_event(name, run.step, run.run_id, result=result, **payload)
-    route(turn, run, name)
+    if chosen is None:
+        route(turn, run, name)
+    else:
+        follow(turn, run, chosen, name)
 
 
-def fail_step(turn: Turn, run: StepRun, error: Data) -> None:
+def fail_step(turn: Turn, run: StepRun, error: Data, chosen: Data | None = None) -> None:
     """Ends a step run badly and routes on, unless the step says that its errors do not matter."""
     if turn.plan.steps[run.step].on_error == "ignore":
-        end_step(turn, run, None, error=error)
+        end_step(turn, run, None, chosen, error=error)
         return
     turn.step_event("step.failed", run.step, run.run_id, "error", error=error)
-    route(turn, run, "step.failed", error)
+    if chosen is None:
+        route(turn, run, "step.failed", error)
+    else:
+        follow(turn, run, chosen, "step.failed", error)
+
+
+def skip_step(turn: Turn, run: StepRun) -> None:
+    """Ends a step run that its case skipped; its structural way out is taken."""
+    turn.step_event("step.skipped", run.step, run.run_id, "skipped")
+    route(turn, run, "step.done")
+
+
+def follow(turn: Turn, run: StepRun, chosen: Data, name: str, error: Data | None = None) -> None:
+    """Sends tokens the way a case chose."""
+    if turn.state.is_over:
+        return
+    event: Data = {"name": name, "step": run.step, "timestamp": turn.now}
+    event["data"] = event["payload"] = {} if error is None else {"error": error}
+    number = int(turn.token_id())
+    entries: list[Data] = []
+    for target in chosen["selected"]:
+        entry = _entry(turn, target["step"], target["args"], run, str(number))
+        if "token" in entry and chosen.get("delay"):
+            entry["not_before"] = seconds_of(turn.now) + chosen["delay"]
+        number += "token" in entry
+        entries.append(entry)
+    turn.step_event(
+        "next.evaluated",
+        run.step,
+        run.run_id,
+        selected=entries,
+        policy=chosen.get("policy"),
+        winner_branch=chosen.get("branch"),
+        routing_committed=True,
+        event=event,
+    )
 
 
 def fail(turn: Turn, error: Data) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from noetl.engine.bodies import Bodies, BodyView, ResultView, is_ref, readable, view
+from noetl.engine.bodies import Bodies, BodyView, ResultView, collected, is_ref, readable, view
 from noetl.engine.state import Data, Frame, State, StepResult, StepRun
 from noetl.playbook.model import Guard, Value
 from noetl.template import UNDEFINED, Budget, Scope, Template
@@ -90,7 +90,7 @@ class TaskResults(Mapping[str, Any]):
 class Surroundings:
     """What all templates of one step run have in common."""
 
-    __slots__ = ("args", "bodies", "ctx", "execution_id", "keychain", "results", "vars", "workload")
+    __slots__ = ("_fixed", "args", "bodies", "ctx", "execution_id", "keychain", "results", "vars", "workload")
 
     def __init__(
         self,
@@ -112,10 +112,11 @@ class Surroundings:
         self.keychain = keychain
         self.results = results
         self.bodies = bodies
+        self._fixed: Data | None = None
 
     def with_ctx(self, ctx: Data) -> Surroundings:
         """The same with a `ctx` of its own, for a parallel iteration."""
-        return Surroundings(
+        twin = Surroundings(
             execution_id=self.execution_id,
             workload=self.workload,
             ctx=ctx,
@@ -125,17 +126,23 @@ class Surroundings:
             results=self.results,
             bodies=self.bodies,
         )
+        twin._fixed = self._names_but_ctx()
+        return twin
 
     def reserved(self) -> dict[str, Any]:
-        bodies = self.bodies
-        return {
-            "workload": readable(self.workload, bodies),
-            "ctx": readable(self.ctx, bodies),
-            "vars": readable(self.vars, bodies),
-            "args": readable(self.args, bodies),
-            "keychain": self.keychain,
-            "execution_id": self.execution_id,
-        }
+        return {**self._names_but_ctx(), "ctx": readable(self.ctx, self.bodies)}
+
+    def _names_but_ctx(self) -> Data:
+        """They stay what they are while a step runs."""
+        if self._fixed is None:
+            self._fixed = {
+                "workload": readable(self.workload, self.bodies),
+                "vars": readable(self.vars, self.bodies),
+                "args": readable(self.args, self.bodies),
+                "keychain": self.keychain,
+                "execution_id": self.execution_id,
+            }
+        return self._fixed
 
     def boundary(self, event: Data | None) -> Scope:
         """The scope of arcs and admission."""
@@ -209,6 +216,8 @@ def pipeline_scope(
     """The scope of a task's fields and, with an outcome, of its rules."""
     bodies = around.bodies
     names = around.reserved()
+    if frame.values:
+        names["ctx"] = readable({**around.ctx, **collected(frame.values, bodies)}, bodies)
     scratch = readable(iter_names(frame, iteration), bodies)
     names["iter"] = scratch
     if iteration is not None:
@@ -232,6 +241,11 @@ def pipeline_scope(
         names["workload"],
     ]
     return Scope(names, layers)
+
+
+def with_task_args(scope: Scope, args: Data, bodies: Bodies) -> Scope:
+    """The scope of a task's fields once its args are known: they are the first layer."""
+    return Scope(scope.reserved, [readable(args, bodies), *scope.layers[1:]])
 
 
 # --- rendering --------------------------------------------------------------------------------------------

@@ -25,12 +25,43 @@ class Part(msgspec.Struct, kw_only=True):
 class BlockFrame(Part):
     """A loop inside a pipeline: its elements, and the iterations that are open."""
 
-    items: list[Any]
+    items: Any
+    """The elements, or the reference to them."""
+    total: int
     cursor: int = 0
-    """The first iteration that has not begun."""
+    """No iteration from here on has begun."""
+    behind: list[int] = []
+    """Iterations before the cursor that have not begun: others were reported first."""
     open: dict[int, Frame] = {}
     results: dict[int, Any] = {}
     failed: int = 0
+    error: Data | None = None
+    """Of the first iteration that failed."""
+
+
+class CaseFrame(Part):
+    """Where a case stands: which moment, which chains are still to run, and what they decided so far."""
+
+    phase: Literal["enter", "call", "after", "exit", "end"] = "enter"
+    event: str = ""
+    """The moment whose chains are running: `step.enter`, `call.done`, `call.error`, `step.exit`."""
+    queue: list[int] = []
+    """The branches that were selected at this moment and have not ended, the running one first."""
+    action: int = 0
+    """The next action of the running chain."""
+    chain_attempt: int = 1
+    calls: int = 0
+    call_attempt: int = 1
+    """Attempts of the current call by the retry action."""
+    overrides: Data = {}
+    outcome: Data | None = None
+    """Of the last call."""
+    handled: bool = False
+    """A failed call was answered by `result` or `skip`: it is no failure any more."""
+    result: list[Any] = []
+    """One element where an action set the result."""
+    routes: list[Data] = []
+    skipped: bool = False
 
 
 class Frame(Part):
@@ -50,9 +81,17 @@ class Frame(Part):
     """The label of the task that was executed last."""
     writes: Data = {}
     """What a parallel iteration wrote to `ctx`: applied when it ends."""
+    polls: int = 0
+    """How often a poll has looked without finding what it waits for."""
+    polled_since: float | None = None
     wake_at: float | None = None
     """A retry waits until then, in seconds since 1970."""
     block: BlockFrame | None = None
+    case: CaseFrame | None = None
+    values: Data = {}
+    """What `set` and `collect` hold: it lives with the step run."""
+    stored: bool = False
+    """The step's sink has run."""
     begun: bool = False
 
 
@@ -66,7 +105,9 @@ class LoopRun(Part):
     keeps_going: bool
     """A failed iteration does not end the loop."""
     cursor: int = 0
-    """The first iteration that has not begun."""
+    """No iteration from here on has begun."""
+    behind: list[int] = []
+    """Iterations before the cursor that have not begun: others were reported first."""
     open: dict[int, Frame] = {}
     done: int = 0
     failed: int = 0
@@ -77,6 +118,10 @@ class LoopRun(Part):
     """What finished parallel iterations wrote to `ctx`, without a reducer."""
     applied: int = 0
     """The first iteration whose reduced writes are not in `ctx` yet."""
+    collected: dict[int, Data] = {}
+    """What `set` and `collect` held in each finished parallel iteration."""
+    closing: Data | None = None
+    """A way out that ended the loop early, with the result that was set for the step."""
     waiting: dict[int, Data] = {}
     """Reduced writes that wait for those of earlier iterations."""
 
@@ -108,6 +153,8 @@ class Token(Part):
     origin: str | None = None
     """The step it came from."""
     event: Data | None = None
+    not_before: float | None = None
+    """It waits until then, in seconds since 1970."""
 
 
 class StepResult(Part):

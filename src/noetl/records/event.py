@@ -16,8 +16,8 @@ EventStatus: TypeAlias = Literal["in_progress", "success", "error", "skipped"]
 EntityType: TypeAlias = Literal["playbook", "workflow", "step", "tool", "loop", "sink", "retry", "case"]
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry of the log, as it is stored and shown."""
+class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One entry of the log. Encoded as it is, as stores do, it leaves out the fields that do not apply."""
 
     event_id: str
     """A snowflake, as text: it does not fit the numbers of JavaScript."""
@@ -131,8 +131,8 @@ _DECODER = msgspec.json.Decoder(Event)
 
 
 def to_line(event: Event) -> bytes:
-    """The event as one line of JSON, line end included."""
-    return _ENCODER.encode(event) + b"\n"
+    """The event as one line of JSON with every field of the envelope, line end included."""
+    return _ENCODER.encode(msgspec.structs.asdict(event)) + b"\n"
 
 
 def from_line(line: bytes | str) -> Event:

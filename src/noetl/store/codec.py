@@ -17,10 +17,6 @@ from noetl.store.protocol import StoreError
 Decoded = TypeVar("Decoded")
 
 
-class _StoredEvent(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The event as it is stored: fields that do not apply are left out."""
-
-
 class _IterationPayload(msgspec.Struct, frozen=True):
     result: Any = None
 
@@ -49,31 +45,7 @@ def decode_json(body: bytes) -> Any:  # noqa: ANN401 - plain data
 
 
 def encode_event(event: Event) -> bytes:
-    return encode_json(
-        _StoredEvent(
-            event_id=event.event_id,
-            execution_id=event.execution_id,
-            seq=event.seq,
-            event_type=event.event_type,
-            timestamp=event.timestamp,
-            source=event.source,
-            entity_type=event.entity_type,
-            entity_id=event.entity_id,
-            status=event.status,
-            parent_id=event.parent_id,
-            workflow_run_id=event.workflow_run_id,
-            step=event.step,
-            step_run_id=event.step_run_id,
-            task_run_id=event.task_run_id,
-            task_label=event.task_label,
-            iteration_id=event.iteration_id,
-            iteration=event.iteration,
-            attempt=event.attempt,
-            page=event.page,
-            action_id=event.action_id,
-            payload=event.payload,
-        )
-    )
+    return encode_json(event)
 
 
 def decode_event(body: bytes) -> Event:

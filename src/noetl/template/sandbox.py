@@ -221,10 +221,11 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
 
     def shown(self, context: ScopeContext, secret: bool, value: Value) -> str:
         run = context.run
-        text = run.shown(value)
+        # Asked once and called directly, because loops come here for every value they write.
+        text = run.text(value) if run.on_output is None else Output(run.on_output(run, value))
         if secret:
             run.secret(value)
-        return text if run.on_output is None else Output(text)
+        return text
 
     def call(__self, __context: Value, __obj: Value, *args: Value, **kwargs: Value) -> Value:  # noqa: N805
         run: Evaluation = __context.run

@@ -8,6 +8,7 @@ own lexer could read a text in another way than this one, the text is called unc
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from noetl.template.tokens import END, NAME, OPERATOR, Refused, Token, cut
@@ -95,6 +96,8 @@ _DOLLAR: Final = re.compile(rf"\$(?:[{_LETTERS}][{_LETTERS}0-9]*)?\$")
 _VARIABLE_CALL: Final = re.compile(rf"[$@:#](?:[{_LETTERS}0-9$]|::)+\(")
 _ODD_SPACE: Final = re.compile("[\x85\xa0\u1680\u180e\u2000-\u200f\u2028\u2029\u202f\u205f\u3000\ufeff]")
 
+_SHOWN: Final = re.compile(r"[^\r\n]")
+
 _ENDS_STRING: Final = {
     "plain": re.compile("'"),
     "escapes": re.compile(r"'|\\.?", re.DOTALL),
@@ -121,12 +124,16 @@ class Lexer:
         """Of the string the lexer is in, or was in last."""
         self.cuts_escape = False
         """The text stopped right behind a backslash that wants another character."""
+        self.escapes_quote = False
+        """A string has had a quote behind a backslash."""
         self.unclear: str | None = None
         """Why the database may read the text in another way, once it may."""
         self._ends = _ENDS_LINE
         self._depth = 0
         self._before = ""
         """The last word or mark outside quotes and comments."""
+        self._apart = False
+        """Something blank stands behind the last string."""
         self._clauses = [""]
         """For each open parenthesis, and the statement itself: what it last selects, deletes or compares."""
 
@@ -168,6 +175,7 @@ class Lexer:
 
     def _bare(self, text: str, position: int) -> int:
         if found := _SPACE.match(text, position):
+            self._apart = True
             return found.end()
         if found := _WORD.match(text, position):
             return self._word(text, found)
@@ -208,9 +216,7 @@ class Lexer:
     def _mark(self, text: str, position: int) -> int:
         character = text[position]
         if character == "'":
-            # Behind a string this is a doubled quote of it, or a second part of it: both go on as it began.
-            begun: StringKind = "escapes" if self.dialect == "snowflake" else "plain"
-            return self._string(self.string_kind if self._before == "string" else begun, position + 1)
+            return self._string(self._kind_of_string(), position + 1)
         if character == '"' or (character == "`" and self.dialect in _BACKTICKS):
             self._enter("identifier", _ENDS_NAME[character])
         elif character == "[" and self.dialect == "sqlite":
@@ -230,6 +236,14 @@ class Lexer:
         else:
             self._sign(text, position)
         return position + 1
+
+    def _kind_of_string(self) -> StringKind:
+        if self._before != "string":
+            return "escapes" if self.dialect == "snowflake" else "plain"
+        # A doubled quote, or a second part of the same string: both go on as it began.
+        if self._apart and self.string_kind != "plain" and self.dialect != "postgres":
+            self.unclear = "a string with escapes has a second part"
+        return self.string_kind
 
     def _quotes_by_dollar(self, tag: str) -> bool:
         return self.dialect in _LIKE_POSTGRES or (self.dialect == "snowflake" and tag == "$$")
@@ -256,6 +270,7 @@ class Lexer:
             return len(text)
         if found[0].startswith("\\") and self._ends is _ENDS_STRING["escapes"]:
             self.cuts_escape = len(found[0]) == 1
+            self.escapes_quote = self.escapes_quote or found[0] == "\\'"
             return found.end()
         if self._ends is _NESTS_BLOCK:
             self._depth += 1 if found[0] == "/*" else -1
@@ -263,6 +278,7 @@ class Lexer:
                 return found.end()
         if self.place in ("string", "identifier"):
             self._before = self.place
+            self._apart = False
         elif self.place == "dollar_quote":
             self._before = "text"
         self.place = "bare"
@@ -271,16 +287,30 @@ class Lexer:
 
 def without_quotes(text: str, dialect: Dialect) -> str:
     """The text with everything quoted blotted out and every comment blank, each as long as it was."""
+    pieces = []
+    for piece, places in _pieces(text, dialect):
+        blot = "" if places == ("bare", "bare") else " " if "comment" in places else "\x01"
+        pieces.append(blot * len(piece) or piece)
+    return "".join(pieces)
+
+
+def without_comments(text: str, dialect: Dialect) -> str:
+    """The text with every comment blank, lines kept."""
+    return "".join(
+        _SHOWN.sub(" ", piece) if "comment" in places else piece for piece, places in _pieces(text, dialect)
+    )
+
+
+def has_odd_space(text: str) -> bool:
+    return _ODD_SPACE.search(text) is not None
+
+
+def _pieces(text: str, dialect: Dialect) -> Iterator[tuple[str, tuple[Place, Place]]]:
+    """The pieces the lexer reads, each with the places it begins and ends in."""
     lexer = Lexer(dialect)
-    pieces: list[str] = []
     position = 0
     while position < len(text):
         began_in = lexer.place
         end = lexer.step(text, position)
-        places = (began_in, lexer.place)
-        if places == ("bare", "bare"):
-            pieces.append(text[position:end])
-        else:
-            pieces.append((" " if "comment" in places else "\x01") * (end - position))
+        yield text[position:end], (began_in, lexer.place)
         position = end
-    return "".join(pieces)

@@ -17,7 +17,7 @@ from noetl.errors import TemplateValueError
 from noetl.template.budget import Budget
 from noetl.template.evaluation import Evaluation, SqlPart, SqlRole
 from noetl.template.lookup import Scope, View, kind_name
-from noetl.template.sql import Dialect, Lexer
+from noetl.template.sql import Dialect, Lexer, has_odd_space, without_comments
 from noetl.template.sql_literals import escaped, list_of, literal, quoted_name, text_of
 from noetl.template.template import Template
 
@@ -29,6 +29,10 @@ _NO_VALUE_IN: Final = {
 # Beside these a literal needs no space to stay apart from its neighbours.
 _APART_BEFORE: Final = frozenset(" \t\n\r\f\v([,")
 _APART_AFTER: Final = frozenset(" \t\n\r\f\v)],;:")
+
+
+_MARK: Final = re.compile("(\0[0-9a-f]{24}:)([0-9]{1,9})\0")
+_NUL: Final = "the SQL text has a NUL character, or a filter changed a value in it"
 
 
 class _Marked(NamedTuple):
@@ -70,7 +74,19 @@ class _Marks:
     def __init__(self) -> None:
         self.values: list[_Marked] = []
         self._stem = f"\0{secrets.token_hex(12)}:"
-        self.pattern = re.compile(re.escape(self._stem) + "([0-9]+)\0")
+
+    def split(self, text: str) -> tuple[list[str], list[_Marked]]:
+        """The pieces of the text between marks, and the values that stand between the pieces."""
+        pieces = _MARK.split(text)
+        values = []
+        for stem, number in zip(pieces[1::3], pieces[2::3], strict=True):
+            if stem != self._stem or int(number) >= len(self.values):
+                raise TemplateValueError(_NUL)
+            values.append(self.values[int(number)])
+        texts = pieces[::3]
+        if any("\0" in piece for piece in texts):
+            raise TemplateValueError(_NUL)
+        return texts, values
 
     def put(self, run: Evaluation, value: object) -> str:
         """Takes an expression's value, and gives the text that stands for it."""
@@ -100,25 +116,33 @@ class _Writing:
         self._pieces: list[str] = []
 
     def written(self, text: str) -> str:
-        texts = self._marks.pattern.split(text)
-        numbers = texts[1::2]
-        texts = texts[::2]
-        if any("\0" in piece for piece in texts):
-            raise TemplateValueError("the SQL text has a NUL character, or a filter changed a value in it")
-        if len(numbers) == 1 and not any(piece.strip() for piece in texts):
+        texts, values = self._marks.split(text)
+        if len(values) == 1 and not any(piece.strip() for piece in texts):
             raise TemplateValueError(
                 "a SQL text that is one whole expression would run whatever its value says: "
                 "write the statement here, or say that you trust it: `{{ … | sql }}`"
             )
         self._feed(texts[0])
-        for number, following in zip(numbers, texts[1:], strict=True):
+        for value, following in zip(values, texts[1:], strict=True):
             try:
-                self._put(self._marks.values[int(number)], following)
+                self._put(value, following)
             except TemplateValueError as error:
                 line = "".join(self._pieces).count("\n") + 1
                 raise TemplateValueError(f"{error.message} (line {line} of the SQL text)") from None
             self._feed(following)
-        return "".join(self._pieces)
+        written = "".join(self._pieces)
+        if self._dialect == "duckdb" and has_odd_space(written):
+            return self._keeping_spaces(written)
+        return written
+
+    def _keeping_spaces(self, written: str) -> str:
+        """DuckDB replaces unusual spaces outside strings, and takes the inside for the outside behind a quote
+        in a comment or behind a backslash."""
+        if self._lexer.escapes_quote:
+            raise TemplateValueError(
+                "DuckDB would change an unusual space in this text: write `''` instead of the escaped quote"
+            )
+        return without_comments(written, self._dialect)
 
     def _feed(self, text: str) -> None:
         self._lexer.feed(text)

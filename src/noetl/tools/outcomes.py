@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
+from noetl.ids import timestamp
 from noetl.records.outcome import Outcome, OutcomeError, OutcomeMeta
 from noetl.records.protocols import ToolCall
 
@@ -37,5 +37,4 @@ def failed(
 
 def _meta(call: ToolCall, started: float) -> OutcomeMeta:
     elapsed_ms = round((time.monotonic() - started) * 1000, 3)
-    ended_at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return OutcomeMeta(attempt=call.attempt, duration_ms=elapsed_ms, ts=ended_at)
+    return OutcomeMeta(attempt=call.attempt, duration_ms=elapsed_ms, ts=timestamp(time.time()))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import time
+from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta
 
 from noetl.records.tool import ToolDescription
+from noetl.tools.outcomes import failed
 from noetl.tools.sql import SQL_FIELDS, SQL_ONE_OF, SQL_SYNONYMS, SqlConfig
 
 if TYPE_CHECKING:
@@ -36,6 +38,10 @@ DESCRIPTION = ToolDescription(
 
 
 async def run(call: ToolCall, context: ToolContext) -> Outcome:
-    from noetl.tools.postgres_calls import run_postgres  # noqa: PLC0415 - imports the database's library
-
+    try:
+        from noetl.tools.postgres_calls import run_postgres  # noqa: PLC0415 - imports the database's library
+    except ModuleNotFoundError as missing:
+        message = f"the PostgreSQL client is not installed (`{missing.name}`): install `noetl[postgres]`"
+        fields: dict[str, Any] = dict.fromkeys(DESCRIPTION.outcome_fields)
+        return failed(call, time.monotonic(), "tool.not_installed", message, pg=fields)
     return await run_postgres(call, context)

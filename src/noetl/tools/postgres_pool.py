@@ -56,7 +56,7 @@ class PostgresPool:
             connection = await self._taken()
             try:
                 yield connection
-            except BaseException:
+            except BaseException:  # whatever happened, what state the connection is in is not known
                 await connection.close()
                 raise
             if connection.closed or connection.broken:
@@ -87,7 +87,7 @@ async def _ready(connection: AsyncConnection) -> AsyncConnection:
         if connection.info.parameter_status(_STRINGS) != "on":
             await connection.execute(f"SET {_STRINGS} = on")
         check_quoting(connection)
-    except BaseException:
+    except BaseException:  # nobody else will close it
         await connection.close()
         raise
     return connection

@@ -14,10 +14,12 @@ import contextlib
 import os
 import shutil
 import signal
+import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import msgspec
 
@@ -35,7 +37,7 @@ LONGEST_LINE: Final = 1 << 13
 # Reads from a pipe whose other end only the starting process holds: the read ends when that process does, and
 # then the group is killed. Left behind as an orphan of the group, so that the program never sees this child.
 LIFELINE: Final = (
-    '( ( read -r _ <"/dev/fd/$1"; kill -9 -- "-$$" ) <"/dev/null" >/dev/null 2>&1 & ); shift; exec "$@"'
+    '( ( read -r _ <"/dev/fd/$1"; kill -s KILL -- "-$$" ) <"/dev/null" >/dev/null 2>&1 & ); shift; exec "$@"'
 )
 
 
@@ -109,29 +111,63 @@ async def run_program(program: Program, log: Callable[[str], None]) -> Ended:
         if program.credential is not None:
             passed.append(files.enter_context(unnamed_file(program.credential)))
             env["NOETL_AUTH"] = f"/dev/fd/{passed[-1]}"
-        process = await _start(program, argv, env | dict(program.env), passed)
+        stdin = files.enter_context(unnamed_file(program.stdin or b""))
+        child = _start(program, argv, env | dict(program.env), passed, stdin)
         try:
-            return await _attend(process, program, log)
+            return await _attend(child, program, log)
         finally:
-            await _end(process)
+            await _end(child)
 
 
-async def _start(
-    program: Program, argv: list[str], env: dict[str, str], passed: list[int]
-) -> tuple[asyncio.subprocess.Process, int]:
-    """The process, and the end of its lifeline that keeps it alive."""
+class Child:
+    """A process that was started: alive until it is known to have exited, and reaped only after that.
+
+    Its exit is awaited by a thread that leaves it unreaped, so its process group keeps its number until
+    the group has been killed. The event loop's own way to wait ends only when all pipes are closed, and
+    a process in the background may hold them.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], lifeline: int) -> None:
+        self.process = process
+        self.exited = asyncio.Event()
+        self._killed = threading.Event()
+        self._lifeline = lifeline
+        self._loop = asyncio.get_running_loop()
+        threading.Thread(target=self._wait, name="noetl-child", daemon=True).start()
+
+    def _wait(self) -> None:
+        with contextlib.suppress(ChildProcessError):  # it was killed and reaped meanwhile
+            os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT)
+        with contextlib.suppress(RuntimeError):  # the event loop is gone, and with it whoever waits
+            self._loop.call_soon_threadsafe(self.exited.set)
+        self._killed.wait()
+        # A worker that adopts orphans has to wait for those of this group as well.
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                os.waitpid(-self.process.pid, 0)
+
+    def signal_group(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, number)
+
+    def reap(self) -> int:
+        """Ends what is left of the group of a process that has exited; its code."""
+        if self.process.returncode is None:
+            self.signal_group(signal.SIGKILL)
+            os.close(self._lifeline)
+            self.process.wait()
+            self._killed.set()
+        return self.process.wait()
+
+
+def _start(program: Program, argv: list[str], env: dict[str, str], passed: list[int], stdin: int) -> Child:
     theirs, ours = os.pipe()
     try:
-        process = await asyncio.create_subprocess_exec(
-            SHELL,
-            "-c",
-            _ulimits(program.limits) + LIFELINE,
-            SHELL,
-            str(theirs),
-            *argv,
-            stdin=asyncio.subprocess.PIPE if program.stdin else asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
+        process = subprocess.Popen(
+            [SHELL, "-c", _ulimits(program.limits) + LIFELINE, SHELL, str(theirs), *argv],
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             cwd=program.cwd,
             env=env,
             pass_fds=(*passed, theirs),
@@ -140,12 +176,9 @@ async def _start(
     except (OSError, ValueError) as error:
         os.close(ours)
         raise ProgramError(f"the program cannot be started ({type(error).__name__})") from None
-    except asyncio.CancelledError:
-        os.close(ours)
-        raise
     finally:
         os.close(theirs)
-    return process, ours
+    return Child(process, ours)
 
 
 def _ulimits(limits: Limits) -> str:
@@ -159,78 +192,66 @@ def _ulimits(limits: Limits) -> str:
     return "".join(f"ulimit {flag} {value}; " for flag, value in wanted.items() if value is not None)
 
 
-async def _attend(
-    started: tuple[asyncio.subprocess.Process, int], program: Program, log: Callable[[str], None]
-) -> Ended:
-    process, _ = started
+async def _attend(child: Child, program: Program, log: Callable[[str], None]) -> Ended:
     errors = ErrorLines(log, program.limits.output_bytes)
-    feeding = asyncio.create_task(_feed(process, program.stdin))
-    reading = asyncio.create_task(_collect(process, program.limits.result_bytes))
-    logging = asyncio.create_task(_follow(process, errors))
-    waiting = asyncio.create_task(process.wait())
-    tasks = (feeding, reading, logging, waiting)
+    collected = bytearray()
+    reading = asyncio.create_task(_collect(child.process.stdout, collected, program.limits.result_bytes))
+    logging = asyncio.create_task(_follow(child.process.stderr, errors))
+    waiting = asyncio.create_task(child.exited.wait())
+    tasks = (reading, logging, waiting)
     try:
-        # Output over the limit ends the wait early; so does nothing else.
-        await asyncio.wait({reading, waiting}, return_when=asyncio.FIRST_EXCEPTION)
-        if reading.done() and (excess := reading.exception()) is not None:
-            raise excess
-        code = await waiting
-        _signal_group(process, signal.SIGKILL)
+        await asyncio.wait({reading, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        if reading.done():
+            reading.result()  # raises where the output was too much
+        await waiting
+        code = child.reap()
         await asyncio.wait({reading, logging}, timeout=LEFT_OPEN_SECONDS)
-        stdout = reading.result() if reading.done() else b""
+        if reading.done():
+            reading.result()
         errors.close()
-        return Ended(code=code, stdout=stdout, stderr_tail=errors.tail)
+        return Ended(code=code, stdout=bytes(collected), stderr_tail=errors.tail)
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _feed(process: asyncio.subprocess.Process, text: bytes | None) -> None:
-    if process.stdin is not None and text is not None:
-        # A program need not read what it is given.
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            process.stdin.write(text)
-            await process.stdin.drain()
-        process.stdin.close()
-
-
-async def _collect(process: asyncio.subprocess.Process, limit: int) -> bytes:
-    assert process.stdout is not None
-    collected = bytearray()
-    while piece := await process.stdout.read(PIECE):
+async def _collect(pipe: IO[bytes] | None, collected: bytearray, limit: int) -> None:
+    async for piece in _pieces(pipe):
         collected += piece
         if len(collected) > limit:
             raise OutputLimitError
-    return bytes(collected)
 
 
-async def _follow(process: asyncio.subprocess.Process, errors: ErrorLines) -> None:
-    assert process.stderr is not None
-    while piece := await process.stderr.read(PIECE):
+async def _follow(pipe: IO[bytes] | None, errors: ErrorLines) -> None:
+    async for piece in _pieces(pipe):
         errors.add(piece)
 
 
-async def _end(started: tuple[asyncio.subprocess.Process, int]) -> None:
-    """Ends what is left of the group: by request where the program still runs, then by force."""
-    process, lifeline = started
+async def _pieces(pipe: IO[bytes] | None) -> AsyncIterator[bytes]:
+    reader = asyncio.StreamReader(PIECE)
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), pipe
+    )
     try:
-        if process.returncode is None:
-            _signal_group(process, signal.SIGTERM)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(process.wait(), GRACE_SECONDS)
+        while piece := await reader.read(PIECE):
+            yield piece
     finally:
-        _signal_group(process, signal.SIGKILL)
-        os.close(lifeline)
-        if process.returncode is None:
-            await process.wait()
-        # A process outside the group may hold the pipes open; asyncio would keep them with it.
-        process._transport.close()  # type: ignore[attr-defined]
+        transport.close()
 
 
-def _signal_group(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, number)
+async def _end(child: Child) -> None:
+    """Ends a program that still runs: by request, then by force."""
+    try:
+        if not child.exited.is_set():
+            child.signal_group(signal.SIGTERM)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(child.exited.wait(), GRACE_SECONDS)
+    finally:
+        child.reap()
+        for pipe in (child.process.stdout, child.process.stderr):
+            if pipe is not None:
+                pipe.close()
 
 
 class ErrorLines:

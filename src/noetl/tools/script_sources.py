@@ -53,9 +53,8 @@ async def run_script(call: ToolCall, context: ToolContext) -> Outcome:
             expected = call.config.get("checksum")
             if expected is not None:
                 content = script.read_bytes()
-                if hashlib.sha256(content).hexdigest() != str(expected).strip().lower().removeprefix(
-                    "sha256:"
-                ):
+                digest = str(expected).strip().lower().removeprefix("sha256:")
+                if hashlib.sha256(content).hexdigest() != digest:
                     message = "the script is another one than its checksum says, and was not run"
                     return failed(call, started, "script.checksum", message, shell=NOT_STARTED)
                 script = _copy(copies, script.name, content)

@@ -27,6 +27,8 @@ from noetl.template import Scope, Template
 
 INLINE_BYTES: Final = 62 * 1024
 """A result above this is stored, so that its event stays under the limit of events."""
+EXTRACTED_BYTES: Final = 8 * 1024
+"""The fields that a reference shows without its body are smaller than this together."""
 QUIET_SECONDS: Final = 0.2
 """How long a task may run before its start is reported on its own."""
 
@@ -146,35 +148,84 @@ async def run_tool(
     on_quiet: Callable[[], Awaitable[None]],
     now: Callable[[], float],
 ) -> Outcome:
-    """Runs the tool; `on_quiet` is awaited once if it takes longer than a moment."""
+    """Runs the tool; `on_quiet` is awaited once if it takes longer than a moment.
+
+    The tool runs in the task of its caller: one task more for each call would cost more than a small call.
+    """
     began = time.monotonic()
-    limit = time_limit(call.spec)
-    running = asyncio.ensure_future(kind.run(call, context))
+    quiet = _QuietReport(on_quiet)
     try:
-        first = QUIET_SECONDS if limit is None else min(QUIET_SECONDS, limit)
-        done, _ = await asyncio.wait({running}, timeout=first)
-        if not done and (limit is None or limit > QUIET_SECONDS):
-            await on_quiet()
-            left = None if limit is None else max(0.0, limit - (time.monotonic() - began))
-            done, _ = await asyncio.wait({running}, timeout=left)
-        if not done:
-            await _stop(running)
-            return failure(call, began, now(), "timeout", f"it did not finish within {limit:g} seconds", retryable=True)
-        return running.result()
+        outcome = await _within(time_limit(call.spec), kind, call, context, began, now)
     except asyncio.CancelledError:
-        await _stop(running)
+        quiet.stop()
         raise
     except NoetlError as error:
-        return failure(call, began, now(), error.code, error.message)
+        outcome = failure(call, began, now(), error.code, error.message)
     except Exception as error:  # a bug of a tool becomes a recorded outcome, never the end of the worker
-        return failure(call, began, now(), "tool.crashed", f"{type(error).__name__}: {error}")
+        outcome = failure(call, began, now(), "tool.crashed", f"{type(error).__name__}: {error}")
+    await quiet.settle()
+    return outcome
 
 
-async def _stop(running: asyncio.Future[Outcome]) -> None:
-    running.cancel()
-    await asyncio.wait({running})
-    if not running.cancelled():
-        running.exception()
+async def _within(
+    limit: float | None,
+    kind: ToolKind,
+    call: ToolCall,
+    context: ToolContext,
+    began: float,
+    now: Callable[[], float],
+) -> Outcome:
+    """Runs the tool for as long as it may; one that is stopped cleans up before this returns."""
+    if limit is None:
+        return await kind.run(call, context)
+    late = asyncio.timeout(limit)
+    try:
+        async with late:
+            outcome = await kind.run(call, context)
+    except TimeoutError:
+        if not late.expired():
+            raise
+    if late.expired():
+        return failure(call, began, now(), "timeout", f"it did not finish within {limit:g} seconds", retryable=True)
+    return outcome
+
+
+class _QuietReport:
+    """Tells of a task that has begun, if it has not ended after a moment.
+
+    Should that find that the lease is over, the tool is stopped, and whoever runs it hears why.
+    """
+
+    def __init__(self, tell: Callable[[], Awaitable[None]]) -> None:
+        self._tell = tell
+        self._caller = asyncio.current_task()
+        self._telling: asyncio.Future[None] | None = None
+        self._timer = asyncio.get_running_loop().call_later(QUIET_SECONDS, self._begin)
+
+    def _begin(self) -> None:
+        self._telling = asyncio.ensure_future(self._tell())
+        self._telling.add_done_callback(self._told)
+
+    def _told(self, telling: asyncio.Future[None]) -> None:
+        if not telling.cancelled() and telling.exception() is not None and self._caller is not None:
+            self._caller.cancel()
+
+    def stop(self) -> None:
+        """Ends it with the tool's cancellation; raises what kept it from telling, if that was the cause."""
+        self._timer.cancel()
+        telling = self._telling
+        if telling is None or telling.cancel():
+            return
+        problem = None if telling.cancelled() else telling.exception()
+        if problem is not None and self._caller is not None and self._caller.uncancel() == 0:
+            raise problem
+
+    async def settle(self) -> None:
+        """Waits until what was begun is told."""
+        self._timer.cancel()
+        self._caller = None
+        if self._telling is not None:
+            await self._telling
 
 
 def failure(
@@ -200,6 +251,19 @@ def refusal(label: str, attempt: int, now: float, refused: Refused) -> Data:
             error=OutcomeError(kind=refused.kind, message=f"task `{label}`: {refused.message}"),
         )
     )
+
+
+def _extracted(result: Data, wanted: list[str]) -> Data:
+    """The selected fields, as far as a reference may hold them: the others are read from the body."""
+    found: Data = {}
+    left = EXTRACTED_BYTES
+    for name in wanted:
+        if name in result:
+            left -= len(msgspec.json.encode(result[name]))
+            if left < 0:
+                break
+            found[name] = result[name]
+    return found
 
 
 class Shortened(msgspec.Struct, frozen=True):
@@ -230,7 +294,7 @@ def shorten(outcome: Data, execution_id: str, spec: Data) -> Shortened:
     select = written.get("select") if isinstance(written, dict) else None
     if isinstance(select, dict | list) and isinstance(result, dict):
         wanted_fields = select if isinstance(select, list) else list(select)
-        ref["extracted"] = {name: result[name] for name in wanted_fields if name in result}
+        ref["extracted"] = _extracted(result, wanted_fields)
     return Shortened({**outcome, "result": ref}, stored.key, stored.checksum, stored.body)
 
 

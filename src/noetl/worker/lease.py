@@ -4,30 +4,38 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from noetl.control.plane import Work
 from noetl.engine.bodies import is_ref
-from noetl.engine.frames import iteration_path
+from noetl.engine.frames import iteration_path, left_to_run, writes_of
+from noetl.engine.limits import reference
+from noetl.engine.loops import loop_results
+from noetl.engine.moments import value_names, with_names
 from noetl.engine.scope import Iteration, StepResults, Surroundings, render_each, result_keys
 from noetl.engine.state import Data, Frame, LoopRun, StepResult
-from noetl.errors import NoetlError
+from noetl.errors import NoetlError, TemplateError
 from noetl.ids import timestamp
 from noetl.playbook.layering import effective_spec
-from noetl.playbook.model import Loop, Playbook, Step, Task
+from noetl.playbook.model import Case, Loop, Playbook, Step, Task
 from noetl.records.protocols import ToolCall, ToolKind
 from noetl.records.report import LeaseReport, ReportedEvent
 from noetl.secrets.redaction import Redactor
 from noetl.template import Scope, Template
-from noetl.worker.calls import Refused, Shortened
+from noetl.worker.calls import Refused, Shortened, with_bodies
+from noetl.worker.cases import CaseRun, Failed
 from noetl.worker.context import TaskContext
 from noetl.worker.narration import Narrator
 from noetl.worker.pipeline import Pipeline, PipelineEnd, Stopped
 
 if TYPE_CHECKING:
     from noetl.worker.worker import Worker
+
+
+LARGE_VALUE_BYTES: Final = 8 * 1024
+"""What a case collects or sets as its result is stored above this, so that its events stay small."""
 
 
 class StepLease:
@@ -44,8 +52,8 @@ class StepLease:
         self.redactor: Redactor = worker.redactor(self.live)
         self.started = run.started_at is not None
         self.args: Data = run.args
-        self._specs: dict[int, tuple[Task, dict[str, Any]]] = {}
-        """By the identity of a task: where it stands in the body, and so the loops around it, never change."""
+        self._specs: dict[int, dict[str, Any]] = {}
+        """The knobs of each task, by the identity of the one in the body: its place there never changes."""
         # The state goes on while this lease runs; what the step may read is fixed here.
         self.frame = _copy(run.frame, Frame)
         self.loop_run = None if run.loop is None else _copy_loop(run.loop)
@@ -91,10 +99,37 @@ class StepLease:
         if not self.started:
             pipeline.pending.append(narrator.step("step.started", self.timestamp(), "in_progress", args=self.args))
         end = await pipeline.run()
-        if end.error is None:
-            pipeline.pending.append(narrator.step("step.done", self.timestamp(), result=end.result))
+        if end.error is None and not end.skipped:
+            end = await self._complete(pipeline, end)
+        await self._report_end(pipeline, end)
+
+    async def _complete(self, pipeline: Pipeline, end: PipelineEnd) -> PipelineEnd:
+        """What follows a good end of a step: its variables, then its sink."""
+        step, names = self.step, value_names(end.result, {"status": "ok"}, self.around.bodies)
+        if step.vars:
+            scope = with_names(pipeline.case_scope(), names)
+            try:
+                found = await with_bodies(lambda: render_each(step.vars, scope), self.load_body)
+            except TemplateError as error:
+                problem = {"kind": error.code, "message": f"`vars`: {error.message}", "retryable": False}
+                return end._replace(error=pipeline.located(problem, None))
+            self.around.vars.update(found)
+            pipeline.pending.append(pipeline.narrator.step("vars.set", self.timestamp(), vars=found))
+        if step.sink is not None and not pipeline.frame.stored:
+            problem_of_sink = await pipeline.run_sink(step.sink, names, of_step=True)
+            if problem_of_sink is not None:
+                return end._replace(error=pipeline.located(problem_of_sink, step.sink.task.label))
+        return end
+
+    async def _report_end(self, pipeline: Pipeline, end: PipelineEnd, **payload: Any) -> None:  # noqa: ANN401
+        narrator, at = pipeline.narrator, self.timestamp()
+        extra = payload if end.route is None else {**payload, "next": end.route}
+        if end.skipped:
+            pipeline.pending.append(narrator.step("step.skipped", at, "skipped"))
+        elif end.error is None:
+            pipeline.pending.append(narrator.step("step.done", at, "success", result=end.result, **extra))
         else:
-            pipeline.pending.append(narrator.step("step.failed", self.timestamp(), "error", error=end.error))
+            pipeline.pending.append(narrator.step("step.failed", at, "error", error=end.error, **extra))
         await pipeline.commit()
 
     async def _loop(self, loop: Loop, running: LoopRun) -> None:
@@ -103,8 +138,55 @@ class StepLease:
             await self.load_body(items)
             items = self.live.bodies.get(items)
         width = self.number(loop.max_in_flight) if running.parallel else 1
-        waiting = [*running.open, *range(running.cursor, running.total)]
-        await self.run_together(waiting, width, lambda index: self._iteration(loop, running, items, index))
+        if not self.live.plan.is_closed_by_worker(self.step):
+            await self.run_together(
+                left_to_run(running), width, lambda index: self._iteration(loop, running, items, index)
+            )
+            return
+        outer = Pipeline(self, self.step.body, self.frame, self.around, Narrator(self.run_id))
+        case = self.step.body[0] if self.step.body and isinstance(self.step.body[0], Case) else None
+        around_loop = None if case is None else CaseRun(outer, case)
+        try:
+            if around_loop is not None:
+                await around_loop.enter()
+                await outer.commit()
+            if around_loop is None or not (around_loop.frame.skipped or around_loop.route):
+                if running.closing is None:
+                    await self.run_together(
+                        left_to_run(running), width, lambda index: self._iteration(loop, running, items, index)
+                    )
+            await self._close(outer, around_loop, running)
+        except Failed as failed:
+            error = outer.located(failed.error, failed.task)
+            await self._report_end(outer, PipelineEnd(error=error))
+
+    async def _close(self, outer: Pipeline, case: CaseRun | None, running: LoopRun) -> None:
+        """Ends a loop step: the moment of its exit, its variables and its sink."""
+        state_run = self.live.state.runs.get(self.run_id)
+        if state_run is None or state_run.loop is None:
+            raise Stopped
+        closing = running.closing or {}
+        if closing.get("error") is not None:
+            end = PipelineEnd(error=closing["error"], route=closing.get("route"))
+            await self._report_end(outer, end)
+            return
+        if running.parallel:
+            self.frame.values = joined_values(self.frame.values, state_run.loop.collected)
+        result = closing["result"][0] if closing.get("result") else loop_results(self.execution_id, state_run)
+        route, skipped = closing.get("route"), False
+        if case is not None:
+            if case.frame.phase in ("call", "after"):
+                case.frame.phase = "exit"
+            if not case.frame.result:
+                case.shown = result
+            await case.leave()
+            if case.frame.result:
+                result = case.frame.result[0]
+            route, skipped = route or case.route, case.frame.skipped
+        end = PipelineEnd(result, route=route, skipped=skipped)
+        if not skipped:
+            end = await self._complete(outer, end)
+        await self._report_end(outer, end, has_result=True)
 
     async def _iteration(self, loop: Loop, running: LoopRun, items: list[Any], index: int) -> Data | None:
         narrator = Narrator(self.run_id, iteration_path(self.run_id, index), index)
@@ -115,7 +197,7 @@ class StepLease:
             events.append(narrator.iterating("loop.iteration.started", self.timestamp(), "in_progress"))
         around = self.around
         if running.parallel:
-            around = around.with_ctx({**around.ctx, **frame.writes})
+            around = around.with_ctx({**around.ctx, **writes_of(frame)})
         pipeline = Pipeline(
             self,
             self.step.body,
@@ -127,16 +209,26 @@ class StepLease:
             parallel=running.parallel,
         )
         pipeline.pending = events
+        if running.parallel:
+            frame.values = frame.values or dict(self.frame.values)
+        else:
+            frame.values = self.frame.values
         end = await pipeline.run()
-        pipeline.pending.append(self._iteration_end(narrator, end))
+        if end.route is not None:
+            set_result = frame.case.result if frame.case is not None else []
+            running.closing = {"route": end.route, "result": set_result, "error": end.error}
+        pipeline.pending.append(self._iteration_end(narrator, end, running.closing))
         await pipeline.commit()
+        if end.route is not None:
+            return running.closing
         return end.error if loop.on_error == "fail" else None
 
-    def _iteration_end(self, narrator: Narrator, end: PipelineEnd) -> ReportedEvent:
+    def _iteration_end(self, narrator: Narrator, end: PipelineEnd, closing: Data | None) -> ReportedEvent:
         at = self.timestamp()
+        extra = {"ends": closing} if end.route is not None else {}
         if end.error is None:
-            return narrator.iterating("loop.iteration.done", at, "success", result=end.result)
-        return narrator.iterating("loop.iteration.failed", at, "error", error=end.error)
+            return narrator.iterating("loop.iteration.done", at, "success", result=end.result, **extra)
+        return narrator.iterating("loop.iteration.failed", at, "error", error=end.error, **extra)
 
     async def run_together(
         self, indexes: Iterable[int], width: int, run: Callable[[int], Awaitable[Data | None]]
@@ -197,6 +289,18 @@ class StepLease:
     async def load_body(self, ref: Data) -> None:
         self.live.bodies.keep(ref["ref"], await self.worker.control.load_body(self.live, ref))
 
+    async def stored(self, value: Any, *, spread: bool = False) -> Any:  # noqa: ANN401 - plain data
+        """The value, or for a large one the reference to it; `spread`: its elements count, not the list."""
+        if is_ref(value) or not isinstance(value, str | list | dict):
+            return value
+        body = msgspec.json.encode(value)
+        if len(body) <= LARGE_VALUE_BYTES:
+            return value
+        ref, taken = reference(self.execution_id, value, body)
+        await self.worker.control.keep_body(self.execution_id, taken.key, taken.checksum, taken.body)
+        self.live.bodies.keep(ref["ref"], value)
+        return {**ref, "spread": True} if spread and isinstance(value, list) else ref
+
     async def keep_body(self, short: Shortened) -> None:
         await self.worker.keep_body(self.execution_id, short)
 
@@ -206,22 +310,19 @@ class StepLease:
         except NoetlError as error:
             raise Refused("tool.not_runnable", error.message) from error
 
-    def spec(self, task: Task, loops: tuple[Loop, ...]) -> dict[str, Any]:
-        """The knobs that hold for a task; `loops` are those around it."""
-        known = self._specs.get(id(task))
-        if known is None or known[0] is not task:
-            known = self._specs[id(task)] = (
+    def spec(self, called: Task, task: Task, loops: tuple[Loop, ...]) -> dict[str, Any]:
+        """The knobs that hold for a task; `called` stands in the body, and may name `task` of the workbook."""
+        known = self._specs.get(id(called))
+        if known is None:
+            known = self._specs[id(called)] = effective_spec(
+                self.playbook,
+                self.step,
+                loops,
                 task,
-                effective_spec(
-                    self.playbook,
-                    self.step,
-                    loops,
-                    task,
-                    kind_defaults=self.worker.default_spec(task.kind),
-                    kinds=self.worker.kind_names,
-                ),
+                kind_defaults=self.worker.default_spec(task.kind),
+                kinds=self.worker.kind_names,
             )
-        return known[1]
+        return known
 
     def tool_context(self, task: Task, call: ToolCall) -> TaskContext:
         return TaskContext(self, task, call)
@@ -238,6 +339,21 @@ class StepLease:
             return self.workbook_task(inner, given, scope)
         parts = {field: getattr(inner, field) for field in inner.__struct_fields__}
         return Task(**parts | {"label": task.label}), given
+
+
+def joined_values(base: Data, collected: dict[int, Data]) -> Data:
+    """What parallel iterations gathered, joined in index order: lists are added up, else the last wins."""
+    joined = dict(base)
+    for index in sorted(collected):
+        for name, value in collected[index].items():
+            before = base.get(name)
+            if isinstance(value, list):
+                start = len(before) if isinstance(before, list) else 0
+                held = joined.get(name)
+                joined[name] = [*(held if isinstance(held, list) else []), *value[start:]]
+            elif value != before:
+                joined[name] = value
+    return joined
 
 
 async def _first_trouble(lanes: list[asyncio.Task[None]], failures: list[Data]) -> None:

@@ -30,6 +30,21 @@ class Narrator:
             payload=payload,
         )
 
+    def about_step(self, event_type: str, at: str, payload: Data) -> ReportedEvent:
+        """About what a case or a sink does in this pipeline."""
+        return ReportedEvent(
+            idem_key=f"{self.iteration_id or self.run_id}/{event_type}/{at}",
+            event_type=event_type,
+            timestamp=at,
+            entity_type=EVENT_TYPES[event_type].entity,
+            entity_id=self.iteration_id or self.run_id,
+            status="success",
+            parent_id=self.run_id,
+            iteration_id=self.iteration_id,
+            iteration=self.iteration,
+            payload=payload,
+        )
+
     def iterating(self, event_type: str, at: str, status: EventStatus, **payload: Any) -> ReportedEvent:  # noqa: ANN401
         """About the iteration itself, or a loop inside the pipeline."""
         return ReportedEvent(

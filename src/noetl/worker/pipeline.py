@@ -7,17 +7,30 @@ ends the pipeline is left to whoever started it, so that it is committed togethe
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from noetl.engine.frames import apply_task_done, finished_result, iteration_path, leave_block
-from noetl.engine.pipeline import Ended, Then, action_id, after, before, runaway, upcoming
-from noetl.engine.scope import Iteration, Surroundings, iter_names, pipeline_scope
+from noetl.engine.bodies import is_ref, parted
+from noetl.engine.frames import (
+    apply_task_done,
+    begin_iteration,
+    finished_result,
+    iteration_path,
+    leave_block,
+    left_to_run,
+)
+from noetl.engine.moments import result_names, with_names
+from noetl.engine.pipeline import Ended, Then, action_id, after, asks_about_outcome, before, runaway, upcoming
+from noetl.engine.repeats import retries
+from noetl.engine.scope import Iteration, Surroundings, holds, iter_names, pipeline_scope, with_task_args
 from noetl.engine.state import BlockFrame, Data, Frame
-from noetl.playbook.model import Block, Loop, Node, Task
+from noetl.errors import TemplateError
+from noetl.playbook.model import Block, Case, Loop, Node, Sink, Task
 from noetl.records.outcome import outcome_to_data
 from noetl.records.report import ReportedEvent
 from noetl.template import Scope
 from noetl.worker.calls import Refused, refusal, render_args, render_call, run_tool, shorten, with_bodies
+from noetl.worker.cases import CaseRun, Failed
 from noetl.worker.narration import Narrator, outcome_status
 
 if TYPE_CHECKING:
@@ -29,6 +42,9 @@ class PipelineEnd(NamedTuple):
 
     result: Any = None
     error: Data | None = None
+    route: Data | None = None
+    """The way out that a case decided."""
+    skipped: bool = False
 
 
 class Stopped(Exception):  # noqa: N818 - not an error: the control plane wants no more of this work
@@ -51,6 +67,7 @@ class Pipeline:
         outer_results: Data | None = None,
         call_args: Data | None = None,
         parallel: bool = False,
+        entries: str = "",
     ) -> None:
         self.lease = lease
         self.body = body
@@ -63,7 +80,18 @@ class Pipeline:
         self.call_args = call_args or {}
         """What the caller of a workbook task gave it."""
         self.parallel = parallel
+        self.entries = entries
+        """The entries into the blocks around: the indexes of two blocks, or of two visits of one, are the same."""
         self.pending: list[ReportedEvent] = []
+
+    @property
+    def _visit(self) -> str:
+        return f"{self.entries}:{self.frame.entry}"
+
+    @property
+    def where(self) -> str:
+        """Which of the step's pipelines this is: another one never has the same."""
+        return f"{self.narrator.iteration_id or self.lease.run_id}{self.entries}"
 
     async def run(self) -> PipelineEnd:
         while True:
@@ -72,7 +100,9 @@ class Pipeline:
                 return PipelineEnd(finished_result(self.frame))
             error = runaway(self.frame, self.lease.max_task_runs)
             if error is not None:
-                return PipelineEnd(error=self._located(error, None))
+                return PipelineEnd(error=self.located(error, None))
+            if isinstance(node, Case):
+                return await self._case(node)
             end = await (self._block(node) if isinstance(node, Block) else self._task(node))
             if end is not None:
                 return end
@@ -85,7 +115,7 @@ class Pipeline:
             events, self.pending = self.pending, []
             await self.lease.report(events)
 
-    def _located(self, error: Data, label: str | None) -> Data:
+    def located(self, error: Data, label: str | None) -> Data:
         details = {"details": error["details"]} if error.get("details") else {}
         return {
             "kind": error["kind"],
@@ -102,10 +132,11 @@ class Pipeline:
         frame, lease = self.frame, self.lease
         if frame.wake_at is not None:
             await asyncio.sleep(max(0.0, frame.wake_at - lease.now()))
-        call_id = action_id(lease.run_id, self.narrator.iteration_id, frame.position, frame.entry)
+        where = self.where
+        call_id = action_id(lease.run_id, where, frame.position, frame.entry)
         about: dict[str, Any] = {
             "label": task.label,
-            "task_run_id": f"{self.narrator.iteration_id or lease.run_id}:{frame.entry}",
+            "task_run_id": f"{where}:{frame.entry}",
             "attempt": frame.attempt,
             "action_id": call_id,
         }
@@ -114,10 +145,19 @@ class Pipeline:
         if skipped is not None:
             return self._decided(task, {"status": "skipped", "result": None}, skipped, about)
         self.pending.append(self.narrator.task("task.started", lease.timestamp(), **about))
-        outcome = await self._call(task, scope, about)
-        seen = self._scope(task, call_id, outcome) if task.rules else scope
+        outcome = await self.call_tool(task, scope, about)
+        if task.sink is not None and outcome["status"] == "ok":
+            # Before the task is recorded as done: a crash in between repeats both rather than losing one.
+            problem = await self.run_sink(task.sink, result_names(outcome, self.around.bodies))
+            if problem is not None:
+                outcome = {**outcome, "status": "error", "error": problem}
+        seen = self._scope(task, call_id, outcome) if asks_about_outcome(task) else scope
+        chance, now = lease.chance(), lease.now()
         then = await with_bodies(
-            lambda: after(task, self.body, frame, outcome, seen, lease.chance()), lease.load_body
+            lambda: after(
+                task, self.body, frame, outcome, seen, self.around.bodies, now=now, chance=chance
+            ),
+            lease.load_body,
         )
         return self._decided(task, outcome, then, about)
 
@@ -135,7 +175,7 @@ class Pipeline:
             outcome=outcome,
         )
 
-    async def _call(self, task: Task, scope: Scope, about: Data) -> Data:
+    async def call_tool(self, task: Task, scope: Scope, about: Data) -> Data:
         """The outcome of the task's tool, shortened and without secrets."""
         lease = self.lease
         try:
@@ -158,7 +198,7 @@ class Pipeline:
 
     def _rendered(self, task: Task, scope: Scope, about: Data) -> Any:  # noqa: ANN401 - a call and its task
         """The rendered call; a workbook task is replaced by what it names."""
-        lease = self.lease
+        lease, called = self.lease, task
         args = render_args(task.args, scope, lease.redactor)
         call_args = args if isinstance(args, dict) else {}
         if task.kind == "workbook":
@@ -166,11 +206,11 @@ class Pipeline:
             inner = self._scope(task, about["action_id"], args=call_args)
             args = render_args(task.args, inner, lease.redactor)
             call_args = {**call_args, **(args if isinstance(args, dict) else {})}
-        spec = lease.spec(task, self.loops)
+        spec = lease.spec(called, task, self.loops)
         ids = {name: about[name] for name in ("label", "task_run_id", "attempt", "action_id")}
         call = render_call(
             task,
-            self._scope(task, about["action_id"], args=call_args) if call_args else scope,
+            with_task_args(scope, {**self.call_args, **call_args}, self.around.bodies) if call_args else scope,
             args,
             spec,
             lease.redactor,
@@ -201,12 +241,88 @@ class Pipeline:
         apply_task_done(self.frame, task.label, payload, at)
         if then.do == "fail":
             assert then.error is not None
-            return PipelineEnd(error=self._located(then.error, task.label))
+            return PipelineEnd(error=self.located(then.error, task.label))
         if then.do == "retry":
             retrying = {**about, "attempt": self.frame.attempt}
             delay = {"delay": then.delay}
             self.pending.append(self.narrator.task("retry.started", at, payload=delay, **retrying))
         return None
+
+    # --- a case -----------------------------------------------------------------------------------------
+
+    async def _case(self, case: Case) -> PipelineEnd:
+        """Runs a case whole, or in an iteration only its call: entry and exit belong to the step."""
+        run = CaseRun(self, case)
+        try:
+            if self.iteration is None:
+                await run.enter()
+            else:
+                run.begin_iteration()
+            await run.cycle()
+            if self.iteration is None:
+                await run.leave()
+        except Failed as failed:
+            return PipelineEnd(error=self.located(failed.error, failed.task), route=run.route)
+        return PipelineEnd(run.result, route=run.route, skipped=run.frame.skipped)
+
+    def task_scope(self, task: Task, call_id: str) -> Scope:
+        return self._scope(task, call_id)
+
+    def case_scope(self, *, with_iterators: bool = True) -> Scope:
+        """The scope of a case's guards and actions; a way out of a loop does not see its element."""
+        iteration = self.iteration if with_iterators else None
+        return pipeline_scope(
+            self.around,
+            self.frame,
+            iteration,
+            label="",
+            action_id="",
+            task_args=self.call_args,
+            outer_results=self.outer_results,
+        )
+
+    async def run_sink(
+        self, sink: Sink, names: Data, *, case: Callable[[], Data] | None = None, of_step: bool = False
+    ) -> Data | None:
+        """Runs a sink whose predicate holds; its error, if it failed."""
+        lease, task = self.lease, sink.task
+        call_id = action_id(lease.run_id, f"{self.where}/sink", self.frame.position, self.frame.entry)
+        scope = with_names(self._scope(task, call_id), names)
+        try:
+            wanted = await with_bodies(lambda: holds(sink.when, scope), lease.load_body)
+        except TemplateError as error:
+            return {"kind": error.code, "message": error.message, "retryable": False}
+        if not wanted:
+            return None
+        attempt = 1
+        while True:
+            about: Data = {
+                "label": task.label,
+                "task_run_id": f"{self.where}:{self.frame.entry}/sink",
+                "attempt": attempt,
+                "action_id": call_id,
+            }
+            self.pending.append(self.narrator.task("sink.started", lease.timestamp(), **about))
+            outcome = await self.call_tool(task, scope, about)
+            delay = None
+            if task.retry is not None:
+                delay = retries(task.retry, outcome, attempt, scope, self.around.bodies)
+            about.pop("log", None)
+            about.pop("signal", None)
+            payload: Data = {"outcome": outcome}
+            if of_step and delay is None:
+                payload["of_step"] = True
+            if case is not None:
+                payload["case"] = case()
+            status = outcome_status(outcome["status"])
+            self.pending.append(
+                self.narrator.task("sink.processed", lease.timestamp(), status=status, payload=payload, **about)
+            )
+            await self.commit()
+            if delay is None:
+                return outcome["error"] if outcome["status"] == "error" else None
+            attempt += 1
+            await asyncio.sleep(delay)
 
     # --- a block ----------------------------------------------------------------------------------------
 
@@ -216,21 +332,32 @@ class Pipeline:
         if frame.block is None:
             problem = await self._open_block(block)
             if problem is not None:
-                return PipelineEnd(error=self._located(problem, block.label))
+                return PipelineEnd(error=self.located(problem, block.label))
         running = frame.block
         assert running is not None
         loop = block.loop
+        if running.error is not None and (loop is None or loop.on_error == "fail"):
+            return PipelineEnd(error=running.error)  # it failed under an earlier lease
         width = 1 if loop is None or loop.mode == "sequential" else lease.number(loop.max_in_flight)
-        waiting = [*running.open, *range(running.cursor, len(running.items))]
+        items = running.items
+        if is_ref(items):
+            await lease.load_body(items)
+            items = lease.live.bodies.get(items)
         error = await lease.run_together(
-            waiting, width, lambda index: self._block_iteration(block, running, index)
+            left_to_run(running), width, lambda index: self._block_iteration(block, running, items, index)
         )
         if error is not None:
             return PipelineEnd(error=error)
-        results = [running.results.get(index) for index in range(len(running.items))]
+        results = parted([running.results.get(index) for index in range(running.total)])
         self.pending.append(
             self.narrator.iterating(
-                "loop.done", lease.timestamp(), "success", block=block.label, result=results, next=frame.position + 1
+                "loop.done",
+                lease.timestamp(),
+                "success",
+                block=block.label,
+                visit=self._visit,
+                result=results,
+                next=frame.position + 1,
             )
         )
         leave_block(frame, block.label, results, frame.position + 1)
@@ -251,29 +378,37 @@ class Pipeline:
                 return {"kind": "loop.not_a_list", "message": f"the loop's `in` of `{block.label}` gave no list"}
         self.pending.append(
             self.narrator.iterating(
-                "loop.started", lease.timestamp(), "in_progress", block=block.label, items=items, total=len(items)
+                "loop.started",
+                lease.timestamp(),
+                "in_progress",
+                block=block.label,
+                visit=self._visit,
+                items=items,
+                total=len(items),
             )
         )
-        self.frame.block = BlockFrame(items=items)
+        self.frame.block = BlockFrame(items=items, total=len(items))
         await self.commit()
         return None
 
-    async def _block_iteration(self, block: Block, running: BlockFrame, index: int) -> Data | None:
+    async def _block_iteration(
+        self, block: Block, running: BlockFrame, items: list[Any], index: int
+    ) -> Data | None:
         """Runs one iteration; its error, if it is to end the block."""
         lease = self.lease
         indexes = (self.narrator.iteration_id or iteration_path(lease.run_id, None)).split("/")[1:]
         path = "/".join((lease.run_id, *indexes, str(index)))
         narrator = Narrator(lease.run_id, path, index)
         events: list[ReportedEvent] = []
+        about: Data = {"block": block.label, "visit": self._visit}
         child_frame = running.open.get(index)
         if child_frame is None:
-            child_frame = running.open[index] = Frame(begun=True)
-            running.cursor = max(running.cursor, index + 1)
+            child_frame = begin_iteration(running, index)
             at = lease.timestamp()
-            events.append(narrator.iterating("loop.iteration.started", at, "in_progress", block=block.label))
+            events.append(narrator.iterating("loop.iteration.started", at, "in_progress", **about))
         iteration = None
         if block.loop is not None:
-            item = running.items[index]
+            item = items[index]
             outer_iter = iter_names(self.frame, self.iteration)
             iteration = Iteration(block.loop.iterator, item, index, self.iteration, outer_iter)
         child = Pipeline(
@@ -287,6 +422,7 @@ class Pipeline:
             outer_results={**self.outer_results, **self.frame.results},
             call_args=self.call_args,
             parallel=self.parallel,
+            entries=self._visit,
         )
         child.pending = events
         end = await child.run()
@@ -294,12 +430,12 @@ class Pipeline:
         at = lease.timestamp()
         if end.error is None:
             child.pending.append(
-                narrator.iterating("loop.iteration.done", at, "success", block=block.label, result=end.result)
+                narrator.iterating("loop.iteration.done", at, "success", **about, result=end.result)
             )
             running.results[index] = end.result
         else:
             child.pending.append(
-                narrator.iterating("loop.iteration.failed", at, "error", block=block.label, error=end.error)
+                narrator.iterating("loop.iteration.failed", at, "error", **about, error=end.error)
             )
             running.failed += 1
             running.results[index] = None

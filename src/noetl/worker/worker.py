@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from noetl.control.live import Live
-from noetl.control.plane import ControlPlane, Prepare, Work
+from noetl.control.plane import ControlPlane, NotWrittenError, Prepare, Work
 from noetl.engine.state import Data, State
 from noetl.engine.turn import error_data
 from noetl.errors import NoetlError
@@ -83,6 +83,9 @@ class Worker:
     async def _lease(self, work: Work) -> None:
         try:
             await StepLease(self, work).run()
+        except NotWrittenError as error:  # not the step's failure: whoever waits hears of it, and may resume
+            if self._on_crash is not None:
+                self._on_crash(work.live.state.execution_id, error)
         except NoetlError as error:
             await self._fail(work, error.code, error.message)
         except Exception as error:  # a crash becomes the step's recorded failure
@@ -102,9 +105,11 @@ class Worker:
         )
         try:
             await self.control.report(report, work.run_id)
+            lost = None if self.control.is_current(work.live) else NoetlError(message)
         except NoetlError as error:
-            if self._on_crash is not None:
-                self._on_crash(state.execution_id, error)
+            lost = error
+        if lost is not None and self._on_crash is not None:
+            self._on_crash(state.execution_id, lost)
 
     async def _close_shared(self) -> None:
         for future in self._shared.values():
@@ -173,13 +178,18 @@ class Worker:
     def text_line(self, live: Live, task: Task, field: str) -> int:
         """The line of the file where a field's text begins: the next one for a block scalar."""
         at = task.config_at[field]
-        lines = live.entry.source.decode("utf-8", "replace").splitlines()
+        lines = _lines(live.entry.source)
         line = lines[at.line - 1] if at.line <= len(lines) else ""
         return at.line + line.rstrip().endswith(("|", ">", "|-", ">-", "|+", ">+"))
 
     def show_log(self, lease: StepLease, label: str, stream: str, text: str) -> None:
         if self._on_log is not None:
             self._on_log(lease.execution_id, f"{lease.step.name}/{label}", stream, text)
+
+
+@lru_cache(maxsize=8)
+def _lines(source: bytes) -> list[str]:
+    return source.decode("utf-8", "replace").splitlines()
 
 
 async def _made(make: Callable[[], Awaitable[Shared]]) -> Shared:

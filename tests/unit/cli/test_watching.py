@@ -95,7 +95,7 @@ def test_what_runs_is_shown_when_there_is_no_room_for_all() -> None:
     assert len(lines) <= 9
     assert any(" s7 " in line for line in lines)
     assert any(" s49 " in line for line in lines), "and of the others the latest"
-    assert lines[-1] == "└─ … 44 more"
+    assert lines[-1] == "└─ … 43 more"
 
 
 def test_the_tree_is_drawn_over_itself_and_the_cursor_comes_back() -> None:

@@ -126,6 +126,21 @@ def test_a_text_that_a_database_may_read_in_another_way_is_refused(source):
     assert refusal(source)
 
 
+def test_a_second_part_of_a_string_with_escapes_is_unclear_in_duckdb():
+    assert rendered("SELECT E'a'\n'{{ name }}'") == "SELECT E'a'\n'O''Neil \\\\'"
+    assert "second part" in refusal("SELECT E'a'\n'{{ name }}'", "duckdb")
+    assert "second part" in refusal("SELECT E'a' -- b\n'c', {{ name }}", "duckdb")
+    assert rendered("SELECT E'a''b', 'c'\n'd', {{ low }}", "duckdb").endswith("(-3)")
+
+
+def test_duckdb_keeps_the_unusual_spaces_of_a_value():
+    names = Scope({"v": "a\u00a0b"})
+    text = render_sql(Template("SELECT 1 /* it's */, {{ v }} -- it's"), names, "duckdb")
+    assert text == "SELECT 1 " + " " * 10 + ", 'a\u00a0b' " + " " * 7
+    with pytest.raises(TemplateValueError, match="unusual space"):
+        render_sql(Template("SELECT E'\\'', {{ v }}"), names, "duckdb")
+
+
 def test_a_parameter_with_a_parenthesis_is_unclear_in_sqlite():
     assert "unclear" not in rendered("SELECT $x, ({{ low }})", "sqlite")
     assert "part of its name" in refusal("SELECT $x('{{ name }}')", "sqlite")

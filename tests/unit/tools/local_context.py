@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from noetl.errors import NoetlError
-from noetl.records.protocols import ToolCall
+from noetl.records.protocols import ChildEnd, ToolCall
 from noetl.records.result_ref import ResultRef
 
 Shared = TypeVar("Shared")
@@ -105,6 +105,9 @@ class LocalContext:
 
     def add_secret(self, value: object) -> None:
         self.secrets.append(value)
+
+    async def run_playbook(self, path: str, version: int | None, payload: dict[str, Any]) -> ChildEnd:
+        raise AssertionError("the kinds tested with this context start no playbook")
 
     def log(self, stream: Literal["stdout", "stderr"], text: str) -> None:
         self.logged.append((stream, text))

@@ -48,7 +48,7 @@ async def manager(request: web.Request) -> web.Response:
 async def aws(request: web.Request) -> web.Response:
     if "Credential=AKID/" not in request.headers["Authorization"]:
         return web.json_response({"__type": "UnrecognizedClientException"}, status=400)
-    asked = await request.json(content_type=None)
+    asked = await request.json()
     answers = {"plain": {"SecretString": "hunter22"}, "many": {"SecretString": '{"a": "aa"}'}}
     if asked["SecretId"] == "busy":
         return web.json_response({"__type": "ThrottlingException"}, status=400)
@@ -78,12 +78,14 @@ def fetch(folder: Path, **config: Any) -> tuple[Outcome, LocalContext]:
     [
         ({"provider": "keychain", "secret": "pg"}, {"host": "h", "password": "hunter22"}),
         ({"provider": "keychain", "secret": "pg", "field": "password"}, "hunter22"),
-        ({"provider": "vault", "secret": "tenants/a cme", "auth": "login"}, {"token": "hunter22-latest", "user": "u"}),
+        ({"provider": "vault", "secret": "tenants/a cme", "auth": "login"},
+         {"token": "hunter22-latest", "user": "u"}),
         ({"provider": "vault", "secret": "tenants/a cme", "auth": "login", "field": "user"}, "u"),
-        ({"provider": "vault", "secret": "x", "mount": "kv", "version": 2, "auth": {"token": "t0k"}, "field": "token"},
-         "hunter22-2"),
+        ({"provider": "vault", "secret": "x", "mount": "kv", "version": 2, "auth": {"token": "t0k"},
+          "field": "token"}, "hunter22-2"),
         ({"provider": "google", "project": "p", "secret": "plain", "auth": "login"}, "hunter22"),
-        ({"provider": "google", "secret": "projects/p/secrets/many", "version": 3, "auth": "login"}, {"a": "aa"}),
+        ({"provider": "google", "secret": "projects/p/secrets/many", "version": 3, "auth": "login"},
+         {"a": "aa"}),
         ({"provider": "aws", "secret": "plain", "auth": "aws"}, "hunter22"),
         ({"provider": "aws", "secret": "many", "region": "eu-west-1", "auth": "aws", "field": "a"}, "aa"),
     ],
@@ -108,14 +110,18 @@ def test_a_secret_is_the_result_and_is_registered_as_one(
         ({"provider": "vault", "secret": "a/../x", "auth": "login"}, "config.invalid", False),
         ({"provider": "vault", "secret": "x", "auth": {"token": "a\nb"}}, "config.invalid", False),
         ({"provider": "vault", "secret": "x", "auth": "login", "address": None}, "config.invalid", False),
-        ({"provider": "vault", "secret": "x", "auth": "login", "address": "nowhere"}, "config.invalid", False),
-        ({"provider": "vault", "secret": "x", "auth": "login", "address": "http://127.0.0.1:1"}, "http.connect", True),
+        ({"provider": "vault", "secret": "x", "auth": "login", "address": "nowhere"},
+         "config.invalid", False),
+        ({"provider": "vault", "secret": "x", "auth": "login", "address": "http://127.0.0.1:1"},
+         "http.connect", True),
         ({"provider": "google", "project": "p", "secret": "x", "auth": "login"}, "secrets.missing", False),
         ({"provider": "google", "secret": "plain", "auth": "login"}, "config.invalid", False),
-        ({"provider": "google", "project": "p", "secret": "plain", "auth": {"token": "x"}}, "secrets.denied", False),
+        ({"provider": "google", "project": "p", "secret": "plain", "auth": {"token": "x"}},
+         "secrets.denied", False),
         ({"provider": "aws", "secret": "none", "auth": "aws"}, "secrets.missing", False),
         ({"provider": "aws", "secret": "busy", "auth": "aws"}, "secrets.unavailable", True),
-        ({"provider": "aws", "secret": "plain", "auth": AWS_LOGIN | {"access_key_id": "X"}}, "secrets.denied", False),
+        ({"provider": "aws", "secret": "plain", "auth": AWS_LOGIN | {"access_key_id": "X"}},
+         "secrets.denied", False),
         ({"provider": "paper", "secret": "x"}, "config.invalid", False),
     ],
 )  # fmt: skip

@@ -162,7 +162,8 @@ def test_what_runs_in_the_background_is_ended_with_the_commands(tmp_path: Path) 
 
 
 def test_a_process_that_left_the_group_does_not_hold_up_the_result(tmp_path: Path) -> None:
-    pid = int(result(tmp_path, "setsid sleep 1000 & echo $!; wait_for=1").split()[0])
+    leaving = "setsid sh -c 'echo $$ > pid; exec sleep 1000' & until [ -s pid ]; do :; done; cat pid"
+    pid = int(result(tmp_path, leaving))
     try:
         assert is_alive(pid)
     finally:
@@ -215,6 +216,31 @@ def test_commands_die_with_the_process_that_started_them(tmp_path: Path) -> None
     worker.kill()
     worker.wait()
     asyncio.run(until(lambda: not is_alive(pid)))
+
+
+def test_a_worker_that_adopts_orphans_is_left_with_no_dead_ones(tmp_path: Path) -> None:
+    code = """
+        import asyncio, os, sys
+        from pathlib import Path
+        from noetl.tools import shell
+        from noetl.tools.processes.orphans import adopt_orphans
+        from tests.unit.tools.local_context import LocalContext, call
+
+        async def main():
+            assert adopt_orphans()
+            async with LocalContext(Path(sys.argv[1])) as context:
+                for commands in ("true", "sleep 1000 & (sleep 1000 &)", "kill -9 $$"):
+                    await shell.run(call("shell", {"cmds": commands}), context)
+            while True:
+                try:
+                    os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                except ChildProcessError:
+                    return
+
+        asyncio.run(main())
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code), str(tmp_path)]
+    assert subprocess.run(command, timeout=20, check=False).returncode == 0
 
 
 def test_a_wait_for_background_jobs_waits_for_no_other_process(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from noetl.records.outcome import Outcome
-from noetl.tools import sqlite
+from noetl.tools import sqlite, sqlite_calls
 from tests.unit.tools.local_context import LocalContext, call
 
 ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
@@ -142,8 +142,6 @@ def test_pragmas_work_before_the_transaction(tmp_path: Path) -> None:
 
 
 def test_a_locked_database_may_be_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from noetl.tools import sqlite_calls
-
     monkeypatch.setattr(sqlite_calls, "BUSY_SECONDS", 0.01)
     rows(tmp_path, database="a.db", query="CREATE TABLE t (a)")
     other = sqlite3.connect(tmp_path / "execution" / "a.db", isolation_level=None)

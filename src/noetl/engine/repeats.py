@@ -1,0 +1,83 @@
+"""Whether a call is made again: retries after failures, polls after answers that are not there yet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from noetl.engine.bodies import Bodies
+from noetl.engine.moments import repeat_names, with_names
+from noetl.engine.scope import holds
+from noetl.engine.state import Data
+from noetl.errors import TemplateValueError
+from noetl.playbook.durations import parse_duration
+from noetl.playbook.model import Backoff, Poll, Retry
+from noetl.template import Scope, Template
+
+
+def backoff_delay(backoff: Backoff, attempt: int, scope: Scope) -> float:
+    """The wait after attempt number `attempt`."""
+    delay = seconds(backoff.delay, scope)
+    if backoff.kind == "linear":
+        delay *= attempt
+    elif backoff.kind == "exponential":
+        # Beyond this the wait is longer than any schedule, and the power would overflow.
+        delay *= backoff.multiplier ** min(attempt - 1, 64)
+    if backoff.max_delay is not None:
+        delay = min(delay, seconds(backoff.max_delay, scope))
+    return delay
+
+
+def retries(retry: Retry, outcome: Data, attempt: int, scope: Scope, bodies: Bodies) -> float | None:
+    """The wait before the next attempt; None: there is none."""
+    most = int(number(retry.max_attempts, scope))
+    if attempt >= most:
+        return None
+    seen = with_names(scope, repeat_names(outcome, attempt, most, bodies))
+    if retry.stop_when is not None:
+        again = not holds(retry.stop_when, seen)
+        if retry.retry_when is not None:
+            again = again and holds(retry.retry_when, seen)
+    else:
+        again = _is_triggered(retry, outcome)
+        if again and retry.retry_when is not None:
+            again = holds(retry.retry_when, seen)
+    return backoff_delay(retry.backoff, attempt, scope) if again else None
+
+
+def _is_triggered(retry: Retry, outcome: Data) -> bool:
+    if outcome["status"] != "error":
+        return False
+    status = (outcome.get("http") or {}).get("status")
+    if "error" in retry.on:
+        return True
+    if "exception" in retry.on and status is None:
+        return True
+    return status in retry.on
+
+
+def is_ready(poll: Poll, outcome: Data, attempt: int, scope: Scope, bodies: Bodies) -> bool:
+    """Whether what a poll waits for is there."""
+    most = int(number(poll.max_attempts, scope))
+    return holds(poll.until, with_names(scope, repeat_names(outcome, attempt, most, bodies)))
+
+
+def poll_is_spent(poll: Poll, polls: int, elapsed: float, scope: Scope) -> bool:
+    """Whether a poll has asked as often, or as long, as it may."""
+    if polls >= number(poll.max_attempts, scope):
+        return True
+    return poll.deadline is not None and elapsed >= seconds(poll.deadline, scope)
+
+
+def number(written: Any, scope: Scope) -> float:  # noqa: ANN401 - a number or a template
+    found = written.evaluate(scope) if isinstance(written, Template) else written
+    if isinstance(found, bool) or not isinstance(found, int | float) or found < 0:
+        raise TemplateValueError(f"a number is needed here, not `{found}`")
+    return found
+
+
+def seconds(written: Any, scope: Scope) -> float:  # noqa: ANN401 - a duration or a template
+    found = written.evaluate(scope) if isinstance(written, Template) else written
+    parsed = parse_duration(found)
+    if parsed is None:
+        raise TemplateValueError(f"a duration is needed here, not `{found}`")
+    return parsed

@@ -1,0 +1,151 @@
+"""Frames: how finished tasks move them, and which iterations are left after a restart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from noetl.engine.facts import Fact
+from noetl.engine.frames import (
+    apply_task_done,
+    begin_iteration,
+    finished_result,
+    iteration_path,
+    leave_block,
+    left_to_run,
+    was_taken,
+    writes_of,
+)
+from noetl.engine.state import BlockFrame, Frame, LoopRun, StepRun
+
+AT = "2025-06-15T12:00:00.000000Z"
+NOON = 1_749_988_800.0
+
+
+def done(frame: Frame, label: str, result: Any, **then: Any) -> None:
+    apply_task_done(frame, label, {"outcome": {"status": "ok", "result": result}, "then": then}, AT)
+
+
+def loop(total: int) -> LoopRun:
+    return LoopRun(items=list(range(total)), total=total, parallel=True, keeps_going=False)
+
+
+def fact(event_type: str, iteration_id: str | None = None, iteration: int | None = None, **fields: Any) -> Fact:
+    return Fact(
+        event_type=event_type,
+        timestamp=AT,
+        source="worker",
+        entity_type="tool",
+        entity_id="x",
+        status="success",
+        iteration_id=iteration_id,
+        iteration=iteration,
+        **fields,
+    )
+
+
+def test_continue_moves_on_and_hands_the_result_over() -> None:
+    frame = Frame(attempt=3)
+    done(frame, "fetch", {"n": 1}, do="continue", next=1, set_iter={"page": 2}, set_ctx={"seen": True})
+    assert (frame.position, frame.attempt, frame.entry) == (1, 1, 2)
+    assert frame.prev == {"n": 1}
+    assert frame.iter == {"page": 2}
+    assert frame.writes == {"seen": True}
+    assert finished_result(frame) == {"n": 1}
+
+
+def test_a_retry_stays_where_it_is_and_waits() -> None:
+    frame = Frame()
+    done(frame, "fetch", None, do="retry", delay=2.5)
+    assert (frame.position, frame.attempt, frame.entry) == (0, 2, 1)
+    assert frame.wake_at == NOON + 2.5
+    done(frame, "fetch", 7, do="continue", next=1)
+    assert frame.wake_at is None
+
+
+def test_a_skipped_task_is_not_the_last_result() -> None:
+    frame = Frame()
+    done(frame, "fetch", 1, do="continue", next=1)
+    payload = {"outcome": {"status": "skipped", "result": None}, "then": {"do": "skip", "next": 2}}
+    apply_task_done(frame, "store", payload, AT)
+    assert finished_result(frame) == 1
+    assert frame.prev == 1
+    assert frame.task_runs == 1
+
+
+def test_a_pipeline_without_a_finished_task_gives_nothing() -> None:
+    assert finished_result(Frame()) is None
+
+
+def test_leaving_a_block_makes_its_list_the_last_result() -> None:
+    frame = Frame(block=BlockFrame(items=[1], total=1))
+    leave_block(frame, "rooms", ["a"], 4)
+    assert frame.block is None
+    assert (frame.position, frame.prev, frame.results) == (4, ["a"], {"rooms": ["a"]})
+
+
+def test_iterations_that_were_reported_out_of_order_are_not_lost() -> None:
+    running = loop(5)
+    begin_iteration(running, 2)
+    assert left_to_run(running) == [0, 1, 2, 3, 4]
+    begin_iteration(running, 0)
+    del running.open[2]
+    assert left_to_run(running) == [0, 1, 3, 4]
+    begin_iteration(running, 1)
+    assert running.behind == []
+    assert left_to_run(running) == [0, 1, 3, 4]
+
+
+def test_the_writes_of_open_blocks_belong_to_the_pipeline() -> None:
+    inner = BlockFrame(items=[1], total=1, open={0: Frame(writes={"b": 2})})
+    assert writes_of(Frame(writes={"a": 1}, block=inner)) == {"a": 1, "b": 2}
+
+
+def test_an_iteration_is_named_by_the_way_to_it() -> None:
+    assert iteration_path("9.1", 3) == "9.1/3"
+    assert iteration_path("9.1", None, 0) == "9.1/-/0"
+
+
+def test_a_report_about_a_task_is_known_by_its_visit_and_attempt() -> None:
+    run = StepRun(run_id="9.1", step="s", scope="", args={}, scheduled_at=AT, frame=Frame(entry=2, attempt=2))
+    told = {"task_run_id": "9.1:2", "attempt": 2}
+    assert not was_taken(run, [fact("task.started"), fact("task.done", **told)])
+    assert was_taken(run, [fact("task.done", **told | {"attempt": 1})])
+    assert was_taken(run, [fact("task.done", **told | {"task_run_id": "9.1:1"})])
+
+
+def test_a_report_that_moves_nothing_was_never_taken() -> None:
+    run = StepRun(run_id="9.1", step="s", scope="", args={}, scheduled_at=AT)
+    assert not was_taken(run, [fact("task.started")])
+    assert not was_taken(run, [fact("step.started")])
+
+
+@pytest.mark.parametrize("kind", ["loop.iteration.done", "task.done"])
+def test_a_report_about_an_iteration_that_is_over_was_taken(kind: str) -> None:
+    run = StepRun(run_id="9.1", step="s", scope="", args={}, scheduled_at=AT, loop=loop(3))
+    assert was_taken(run, [fact(kind, "9.1/0", 0, task_run_id="9.1/0:1", attempt=1)])
+
+
+def test_the_start_of_an_iteration_counts_once() -> None:
+    running = loop(3)
+    run = StepRun(run_id="9.1", step="s", scope="", args={}, scheduled_at=AT, loop=running)
+    begin_iteration(running, 1)
+    assert was_taken(run, [fact("loop.iteration.started", "9.1/1", 1)])
+    assert not was_taken(run, [fact("loop.iteration.started", "9.1/0", 0)])
+
+
+def test_reports_of_an_earlier_visit_of_a_block_were_taken() -> None:
+    block = BlockFrame(items=[1, 2], total=2, open={1: Frame()}, cursor=2)
+    run = StepRun(run_id="9.1", step="s", scope="", args={}, scheduled_at=AT, frame=Frame(entry=3, block=block))
+    path = "9.1/-/1"
+    now: dict[str, Any] = {"payload": {"block": "b", "visit": ":3"}}
+    before: dict[str, Any] = {"payload": {"block": "b", "visit": ":1"}}
+    assert not was_taken(run, [fact("loop.iteration.done", path, 1, **now)])
+    assert was_taken(run, [fact("loop.iteration.done", path, 1, **before)])
+    assert was_taken(run, [fact("loop.iteration.started", path, 1, **now)])
+    assert was_taken(run, [fact("loop.started", **now)])
+    assert not was_taken(run, [fact("loop.done", **now)])
+    assert was_taken(run, [fact("loop.done", **before)])
+    assert not was_taken(run, [fact("task.done", path, 1, task_run_id=f"{path}:3:1", attempt=1)])
+    assert was_taken(run, [fact("task.done", path, 1, task_run_id=f"{path}:1:1", attempt=1)])

@@ -1,0 +1,84 @@
+"""Writes of parallel iterations: combined in iteration order, or refused where they contradict each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from noetl.engine.bodies import is_ref, parted, parts_of
+from noetl.engine.limits import reference
+from noetl.engine.reducers import apply_writes, conflicting_key, same, unfit
+from noetl.engine.state import LoopRun, State
+
+
+def stored(value: Any) -> dict[str, Any]:
+    return reference("1", value, b'"' + str(value).encode() + b'"')[0]
+
+
+def combined(reducer: str, writes: dict[int, Any], order: list[int]) -> Any:
+    """`ctx.key` after iterations that ended in `order` wrote these values."""
+    state = State(execution_id="1")
+    loop = LoopRun(items=[], total=len(order), parallel=True, keeps_going=False)
+    for index in order:
+        wrote = {"key": writes[index]} if index in writes else {}
+        apply_writes(state, loop, index, wrote, {"key": reducer})
+    return state.ctx.get("key")
+
+
+@pytest.mark.parametrize(
+    ("reducer", "expected"),
+    [
+        ("sum", 6),
+        ("min", 1),
+        ("max", 3),
+        ("append", [3, 1, 2]),
+        ("extend", [3, 1, 2]),
+        ("union", [3, 1, 2]),
+        ("last", 2),
+    ],
+)
+@pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0], [1, 2, 0]])
+def test_the_order_in_which_iterations_end_does_not_matter(reducer: str, expected: Any, order: list[int]) -> None:
+    assert combined(reducer, {0: 3, 1: 1, 2: 2}, order) == expected
+
+
+def test_an_iteration_that_wrote_nothing_does_not_hold_up_the_others() -> None:
+    assert combined("append", {0: "a", 2: "c"}, [2, 1, 0]) == ["a", "c"]
+
+
+def test_lists_are_added_element_by_element_or_as_one() -> None:
+    assert combined("extend", {0: [1], 1: [1, 2]}, [0, 1]) == [1, 1, 2]
+    assert combined("union", {0: [1], 1: [1, 2]}, [0, 1]) == [1, 2]
+    assert combined("append", {0: [1], 1: [1, 2]}, [0, 1]) == [[1], [1, 2]]
+
+
+def test_two_different_values_for_one_key_are_a_conflict_unless_it_is_reduced() -> None:
+    loop = LoopRun(items=[], total=2, parallel=True, keeps_going=False, written={"key": 1})
+    assert conflicting_key(loop, {"key": 2}, {}) == "key"
+    assert conflicting_key(loop, {"key": True}, {}) == "key"
+    assert conflicting_key(loop, {"key": 1, "other": 2}, {}) is None
+    assert conflicting_key(loop, {"key": 2}, {"key": "sum"}) is None
+
+
+def test_a_value_is_the_same_as_the_reference_to_it() -> None:
+    assert same(stored("big"), "big")
+    assert same("big", stored("big"))
+    assert not same(stored("big"), "small")
+
+
+def test_only_numbers_are_added_and_compared() -> None:
+    assert unfit("sum", "1")
+    assert unfit("max", True)
+    assert not unfit("min", 1.5)
+    assert not unfit("append", "1")
+    assert unfit("union", stored("big"))
+
+
+def test_a_list_with_stored_elements_is_one_reference() -> None:
+    whole = combined("append", {0: stored("big"), 1: 2}, [1, 0])
+    assert is_ref(whole)
+    assert whole["schema_hint"] == {"type": "list", "length": 2}
+    assert parts_of(whole) == [stored("big"), 2]
+    assert parted([1, 2]) == [1, 2]
+    assert parts_of("text") is None
