@@ -3,7 +3,6 @@
 
 PYTHON ?= python3
 JOBS ?= auto
-N ?= 100000
 
 BIN := .venv/bin
 READY := .venv/.installed
@@ -31,7 +30,10 @@ check: $(READY) ## lint, format, types, architecture and the repository's gates
 	$(BIN)/python -m pytest tests/test_architecture.py tests/test_gates.py
 
 fuzz: $(READY) ## validate N mutated playbooks (N=100000)
-	$(BIN)/python -m tests.fuzz.validate --count $(N)
+	$(BIN)/python -m tests.fuzz.validate --count $(or $(N),100000)
+
+simulate: $(READY) ## play N random executions with crashes, and report what occurred (N=10000)
+	$(BIN)/python -m tests.simulation --count $(or $(N),10000)
 
 durability: $(READY) ## kill executions at every commit and at 200 random moments
 	$(BIN)/python -m tests.durability

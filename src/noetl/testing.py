@@ -8,7 +8,6 @@ A tool that is not scripted fails and says so, so a test never calls out by acci
 from __future__ import annotations
 
 import asyncio
-import heapq
 import inspect
 import selectors
 import tempfile
@@ -38,10 +37,8 @@ PATIENCE_SECONDS: Final = 10.0
 """How long a run may stand still, in real time, before it is taken for stalled: a thread may be at work."""
 
 
-class StalledError(NoetlError):
+class StalledError(RuntimeError):
     """Everything waits, and nothing will ever happen: a signal that nobody sends."""
-
-    code = "testing.stalled"
 
 
 # --- time -------------------------------------------------------------------------------------------------
@@ -174,7 +171,9 @@ def replies(*answers: Answer) -> Replies:
 class ScriptedTool:
     """A tool kind that answers by a script and remembers the calls."""
 
-    def __init__(self, kind: str, scripts: Mapping[str, Answer], clock: FakeClock, calls: list[ToolCall]) -> None:
+    def __init__(
+        self, kind: str, scripts: Mapping[str, Answer], clock: FakeClock, calls: list[ToolCall]
+    ) -> None:
         self._kind = kind
         self._scripts = scripts
         self._clock = clock
@@ -195,9 +194,7 @@ class ScriptedTool:
         )
         if isinstance(answer, Failure):
             error = OutcomeError(kind=answer.kind, message=answer.message, retryable=answer.retryable)
-            return Outcome(
-                status="error", meta=meta, error=error, result=answer.result, groups=answer.groups
-            )
+            return Outcome(status="error", meta=meta, error=error, result=answer.result, groups=answer.groups)
         if isinstance(answer, Answered):
             return Outcome(status="ok", meta=meta, result=answer.result, groups=answer.groups)
         return Outcome(status="ok", meta=meta, result=answer)
@@ -277,7 +274,9 @@ def play(
     text = playbook.read_bytes() if isinstance(playbook, Path) else playbook.encode()
     loaded = load(text, builtin_kinds())
     if loaded.playbook is None:
-        wrong = [f"line {each.line}: {each.message}" for each in loaded.diagnostics if each.severity == "error"]
+        wrong = [
+            f"line {each.line}: {each.message}" for each in loaded.diagnostics if each.severity == "error"
+        ]
         raise NoetlError("the playbook is not valid: " + "; ".join(wrong))
     clock = clock or FakeClock()
     scripts = tools or {}
@@ -285,7 +284,11 @@ def play(
     events: list[Event] = []
 
     def tool(kind: str) -> Any:  # noqa: ANN401 - a module or a scripted tool
-        return runnable(kind) if kind in real and kind not in scripts else ScriptedTool(kind, scripts, clock, calls)
+        return (
+            runnable(kind)
+            if kind in real and kind not in scripts
+            else ScriptedTool(kind, scripts, clock, calls)
+        )
 
     async def to_its_end() -> State:
         with tempfile.TemporaryDirectory() as folder:
@@ -303,11 +306,8 @@ def play(
 
 
 async def _act(at: Mapping[float, At], engine: Embedded, execution_id: str) -> None:
-    waiting = list(at)
-    heapq.heapify(waiting)
     loop = asyncio.get_running_loop()
     began = loop.time()
-    while waiting:
-        moment = heapq.heappop(waiting)
+    for moment in sorted(at):
         await asyncio.sleep(max(0.0, began + moment - loop.time()))
         await at[moment](engine, execution_id)

@@ -24,7 +24,7 @@ from noetl.store.protocol import Append
 RUN_ENDS = ("step.done", "step.failed", "loop.done")
 
 
-class Violation(AssertionError):
+class Violation(AssertionError):  # noqa: N818 - it is one, not an error in the code that finds it
     """An invariant does not hold."""
 
     def __init__(self, invariant: str, what: str) -> None:
@@ -44,7 +44,7 @@ INVARIANTS = {
     "replay.from.snapshot": "folding the rest of the log onto any earlier state gives the same",
     "token.once": "a token is made once and consumed at most once; those that are left are in the state",
     "run.ends.once": "a scheduled step run ends exactly once, or is revoked by the end of the execution",
-    "finished.once": "`workflow.finished` comes exactly once if the workflow began, `playbook.processed` last",
+    "finished.once": "`workflow.finished` comes once if the workflow began, and `playbook.processed` last",
     "nothing.after.the.end": "nothing is appended to an execution that is over",
     "in.flight": "a loop never has more calls in flight under one lease than `max_in_flight` allows",
     "done.is.done": "a task whose `task.done` is committed is never run again",
@@ -93,11 +93,8 @@ class Watcher:
         if self._chance.randint(0, 4) == 0:
             self._from_snapshot = msgspec.msgpack.decode(replica, type=State)
         if not self._replica.is_over:
-            require(
-                set(self._replica.tokens) == self._tokens - self._consumed,
-                "token.once",
-                f"in the state {sorted(self._replica.tokens)}, in the log {sorted(self._tokens - self._consumed)}",
-            )
+            held, left = set(self._replica.tokens), self._tokens - self._consumed
+            require(held == left, "token.once", f"in the state {sorted(held)}, in the log {sorted(left)}")
             require(set(self._replica.runs) == set(self._open), "run.ends.once", "open runs differ")
 
     def _event(self, event: Event) -> None:
@@ -180,7 +177,9 @@ class Watcher:
         width = _width(lease)
         if width is not None:
             require(
-                self._flights[flight] <= width, "in.flight", f"{self._flights[flight]} of {width} in {call.step}"
+                self._flights[flight] <= width,
+                "in.flight",
+                f"{self._flights[flight]} of {width} in {call.step}",
             )
         self.tally["calls"] += 1
 
@@ -209,7 +208,9 @@ class Watcher:
     def report_came_again(self, report: LeaseReport, verdict: Verdict, before: int) -> None:
         told = [event.event_type for event in report.events]
         repeats = [event for event in self.events[before:] if event.event_type in ("task.done", *RUN_ENDS)]
-        keys = {(event.action_id, event.attempt) for event in report.events if event.event_type == "task.done"}
+        keys = {
+            (event.action_id, event.attempt) for event in report.events if event.event_type == "task.done"
+        }
         again = [event for event in repeats if (event.action_id, event.attempt) in keys]
         require(not again, "repeated.reports", f"{told} was taken twice ({verdict.verdict})")
 
@@ -237,6 +238,11 @@ def _width(lease: Any) -> int | None:
 
 def _difference(one: State, other: State) -> str:
     left, right = msgspec.to_builtins(one), msgspec.to_builtins(other)
-    return "; ".join(
-        f"{name}: log {left[name]!r:.600} live {right[name]!r:.600}" for name in left if left[name] != right[name]
-    ) or "only the order differs"
+    return (
+        "; ".join(
+            f"{name}: log {left[name]!r:.600} live {right[name]!r:.600}"
+            for name in left
+            if left[name] != right[name]
+        )
+        or "only the order differs"
+    )

@@ -33,7 +33,7 @@ def simulate(seed: int, folder: Path, tally: Counter[str], *, tell: bool = False
         if tell:
             traceback.print_exc()
         return str(violation)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is told with its seed
         if tell:
             traceback.print_exc()
         return f"{type(error).__name__}: {error}"
@@ -53,7 +53,8 @@ def play(scenario: Scenario, folder: Path, tally: Counter[str], *, tell: bool = 
     finally:
         if tell:
             for event in world.watcher.events:
-                print(event.seq, event.event_type, event.step, event.iteration_id, event.task_label, event.attempt, str(event.payload)[:300])
+                about = (event.step, event.iteration_id, event.task_label, event.attempt)
+                print(event.seq, event.event_type, *about, str(event.payload)[:300])
     tally.update(world.tally)
     tally["executions"] += 1
     if scenario.racy or any(trouble.kind in DISTURBING for trouble in scenario.troubles):
@@ -74,6 +75,6 @@ def _outcome(state: State, *, alone: bool) -> Any:
     if state.status != "completed":
         # What else was under way when it failed is a matter of time.
         return state.status
-    # Without a step `end`, the result is that of the step which ended last; with branches, whichever that was.
+    # Without a step `end`, the result is that of the step which ended last: with branches, whichever it was.
     result = state.result if alone else None
     return msgspec.to_builtins((state.status, result, state.ctx, steps))

@@ -89,7 +89,7 @@ class Drawing:
         self.names = ["start", *(f"s{number}" for number in range(1, count))]
         if self.often(0.2):
             self.names[-1] = "end" if count > 1 else "start"
-        self.is_diamond = self.calm and count > 3 and self.often(0.5)
+        self.is_diamond = self.calm and count > 3 and self.often(0.8)
         arcs = {name: self.arcs(place) for place, name in enumerate(self.names)}
         if self.is_diamond:
             arcs = self.diamond()
@@ -359,12 +359,17 @@ class Drawing:
         if self.often(0.3):
             before = self.chance.choice(self.names)
             reads = ["{{ %s }}", "{{ %s[0].v | default(1) }}", "{{ %s | length }}", "{{ %s.status }}"]
-            reads += ["{{ %s.results }}", "{{ %s.rows | default([]) | length }}", "{{ %s.row_count }}", "x{{ %s }}"]
+            reads += [
+                "{{ %s.results }}",
+                "{{ %s.rows | default([]) | length }}",
+                "{{ %s.row_count }}",
+                "x{{ %s }}",
+            ]
             values = [f"{{{{ {before} | default(3) }}}}", self.chance.choice(reads) % before]
         if in_loop:
             values += ["{{ loop_index }}", "{{ item }}", "{{ iter.index }}"]
         drawn: Data = {"v": self.chance.choice(values)}
-        if self.often(0.25):
+        if self.often(0.15):
             drawn["fails"] = self.chance.choice([1, 1, 2, 99])
         if in_loop and self.often(0.15):
             drawn["fails"] = f"{{{{ 99 if loop_index == {self.chance.randint(0, 2)} else 0 }}}}"
@@ -412,7 +417,11 @@ class Drawing:
 
     def retry_rule(self, loop: Data | None) -> Data:
         when = self.chance.choice(
-            ["{{ outcome.status == 'error' }}", "{{ outcome.error.retryable }}", "{{ outcome.result.v == 1 }}"]
+            [
+                "{{ outcome.status == 'error' }}",
+                "{{ outcome.error.retryable }}",
+                "{{ outcome.result.v == 1 }}",
+            ]
         )
         then: Data = {"do": "retry", "attempts": self.chance.choice([1, 2, 3, 3, "{{ 2 }}"])}
         if self.often(0.7):
@@ -428,7 +437,9 @@ class Drawing:
 
     def patched(self, then: Data, loop: Data | None) -> Data:
         if self.often(0.25):
-            then["set_iter"] = {"seen": self.chance.choice([5, "{{ iter.seen | default(0) }}", "{{ _attempt }}"])}
+            then["set_iter"] = {
+                "seen": self.chance.choice([5, "{{ iter.seen | default(0) }}", "{{ _attempt }}"])
+            }
         if self.often(0.3):
             patch = self.ctx_patch(loop)
             if patch:

@@ -39,7 +39,9 @@ def test_simulated_executions_keep_every_invariant(first: int, tmp_path: Path) -
     suppress_health_check=[*HealthCheck],
 )
 @given(chance=st.randoms(use_true_random=False))
-def test_no_drawn_scenario_breaks_an_invariant(tmp_path_factory: pytest.TempPathFactory, chance: random.Random) -> None:
+def test_no_drawn_scenario_breaks_an_invariant(
+    tmp_path_factory: pytest.TempPathFactory, chance: random.Random
+) -> None:
     scenario = draw_scenario(chance)
     note(yaml.safe_dump(scenario.playbook, sort_keys=False))
     note(str(scenario._replace(playbook={})))

@@ -41,7 +41,7 @@ def loaded(playbook: dict[str, Any]) -> Loaded:
     return load(json.dumps(playbook).encode(), builtin_kinds())
 
 
-class ProcessDied(StoreError):
+class ProcessDiedError(StoreError):
     """The store is out of reach for this process: it is dead, it only has not noticed."""
 
 
@@ -68,7 +68,7 @@ class FailingStore:
 
     def __getattr__(self, name: str) -> Any:
         if self._dead:
-            raise ProcessDied("this process is dead")
+            raise ProcessDiedError("this process is dead")
         return getattr(self._world.store, name)
 
     def die(self) -> None:
@@ -78,7 +78,7 @@ class FailingStore:
         world = self._world
         await asyncio.sleep(world.chance.choice(DELAYS[:4]))
         if self._dead:
-            raise ProcessDied("this process is dead")
+            raise ProcessDiedError("this process is dead")
         trouble = world.trouble_at_commit()
         if trouble == "crash before commit":
             self._crash(trouble)
@@ -89,13 +89,13 @@ class FailingStore:
 
     async def put_body(self, row: Any) -> None:
         if self._dead:
-            raise ProcessDied("this process is dead")
+            raise ProcessDiedError("this process is dead")
         await self._world.store.put_body(row)
 
     def _crash(self, trouble: str) -> None:
         self._dead = True
         self._world.crash(trouble)
-        raise ProcessDied(trouble)
+        raise ProcessDiedError(trouble)
 
 
 class ScriptedTask:
@@ -190,12 +190,14 @@ class World:
         """One process from its start to the end of the execution, or to its death."""
         self._died = asyncio.get_running_loop().create_future()
         self._view = FailingStore(self)
-        engine = Embedded(self._view, self._folder, clock=self.clock, tool=self._tool)  # type: ignore[arg-type]
+        view: Any = self._view
+        engine = Embedded(view, self._folder, clock=self.clock, tool=self._tool)
         engine._worker._random = self.chance  # jitter
         self._engine = engine
         self._intercept_reports(engine)
         running = asyncio.ensure_future(self._run_engine(engine))
-        await asyncio.wait({running, self._died}, return_when=asyncio.FIRST_COMPLETED)
+        either: set[asyncio.Future[Any]] = {running, self._died}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not running.done() or self._died.done():
             running.cancel()
             for task in self._others:
@@ -323,8 +325,8 @@ class World:
             self._reports.append((msgspec.convert(msgspec.to_builtins(told), LeaseReport), run_id))
             return verdict
 
-        engine._worker.control.report = report  # type: ignore[method-assign]
-        self._original_report = original
+        control: Any = engine.control
+        control.report = report
 
     def send_signal_soon(self, name: str) -> None:
         async def send() -> None:
@@ -336,4 +338,3 @@ class World:
                     await self._engine.control.signal(EXECUTION, name, {"sent": True})
 
         self._spawn(send())
-

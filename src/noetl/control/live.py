@@ -131,7 +131,7 @@ class Live:
                 self.state = msgspec.msgpack.decode(before, type=State)
                 for ref in needed.refs:
                     self.bodies.keep(ref["ref"], await self._load_body(self, ref))
+            # Half a turn has not happened: whatever went wrong, the state is again that of the log.
             except BaseException:
-                # Half a turn has not happened.
                 self.state = msgspec.msgpack.decode(before, type=State)
                 raise

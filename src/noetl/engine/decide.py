@@ -121,7 +121,7 @@ def resume(turn: Turn, held: Collection[str] = ()) -> None:
     if turn.state.is_over:
         return
     turn.playbook_event("execution.resumed")
-    turn.ready.extend(run_id for run_id in turn.state.runs if run_id not in held)
+    turn.ready.extend(run_id for run_id, run in turn.state.runs.items() if run_id not in held and run.spread is None)
     deliver(turn)
 
 

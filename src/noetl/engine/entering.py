@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from noetl.engine.loops import begin_loop
 from noetl.engine.routing import end_step, fail
+from noetl.engine.spreads import begin_spread, tend_spreads
 from noetl.engine.scope import holds, render_each
 from noetl.engine.state import Data, StepRun, Token
 from noetl.engine.turn import MOST_RUNS_IN_A_TURN, Turn, error_data
@@ -20,7 +21,7 @@ def deliver(turn: Turn) -> None:
     for _ in range(MOST_RUNS_IN_A_TURN):
         if turn.state.is_over or turn.state.status == "paused":
             return
-        if not _deliver_one(turn):
+        if not _deliver_one(turn) and not tend_spreads(turn):
             _finish_if_still(turn)
             return
     fail(
@@ -84,6 +85,10 @@ def enter(turn: Turn, step: Step, tokens: list[Token], discarded: list[str], owe
     args: Data = {}
     for token in tokens:
         args.update(token.args)
+    if step.join is not None and step.join.mode == "spread" and "join_results" not in args:
+        # It joins an iterator, whose result is the list itself.
+        joined = turn.state.steps.get(step.join.of[0])
+        args["join_results"] = None if joined is None else joined.result
     ids = [token.token_id for token in tokens]
     candidate = StepRun(
         run_id=turn.run_id(),
@@ -120,7 +125,9 @@ def _admitted(step: Step, scope: Scope) -> bool:
 
 def _begin(turn: Turn, step: Step, run: StepRun) -> None:
     """Starts what a worker is not needed for; everything else is ready for one."""
-    if step.loop is not None:
+    if step.spread is not None:
+        begin_spread(turn, step, run)
+    elif step.loop is not None:
         begin_loop(turn, step, run)
     elif step.body:
         turn.ready.append(run.run_id)

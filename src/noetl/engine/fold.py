@@ -21,7 +21,7 @@ from noetl.engine.frames import (
     open_iteration,
 )
 from noetl.engine.reducers import apply_writes
-from noetl.engine.state import BlockFrame, Frame, LoopRun, State, StepResult, StepRun, Token
+from noetl.engine.state import BlockFrame, Frame, LoopRun, SpreadRun, State, StepResult, StepRun, Token
 from noetl.ids import seconds_of
 from noetl.records.event import Event
 
@@ -80,12 +80,31 @@ def _put_token(state: State, entry: dict[str, Any], origin: str | None, event: d
 
 
 def _routed(state: State, event: Happened) -> None:
+    _sent_item(state, event)
     boundary = event.payload.get("event")
     for entry in event.payload["selected"]:
         if "token" in entry:
             _put_token(state, entry, event.step, boundary)
+        elif "joins" in entry:
+            _join_item(state, str(event.step), entry["joins"])
         elif "discarded" in entry:
             state.owed[entry["step"]][str(event.step)] -= 1
+
+
+def _join_item(state: State, origin: str, joined: dict[str, Any]) -> None:
+    """Keeps what an item's last step gave for the step that joins its loop."""
+    run = state.runs.get(joined["run"])
+    if run is not None and run.spread is not None:
+        last = state.steps.get(step_key(origin, joined["scope"]))
+        run.spread.results[joined["index"]] = None if last is None else last.result
+
+
+def _sent_item(state: State, event: Happened) -> None:
+    """Counts an item of a spread as sent."""
+    item = event.payload.get("item")
+    run = state.runs.get(item["run"]) if item is not None else None
+    if run is not None and run.spread is not None:
+        run.spread.cursor = max(run.spread.cursor, item["index"] + 1)
 
 
 def _step_scheduled(state: State, event: Happened) -> None:
@@ -100,19 +119,34 @@ def _step_scheduled(state: State, event: Happened) -> None:
     state.runs[event.step_run_id] = StepRun(
         run_id=event.step_run_id,
         step=event.step,
-        scope=taken[-1].scope,
+        scope=taken[-1].scope if taken else event.payload["scope"],
         args=event.payload["args"],
         scheduled_at=event.timestamp,
-        event=taken[-1].event,
+        event=taken[-1].event if taken else None,
     )
+    _sent_item(state, event)
     state.next_run += 1
-    summary = _summary(state, state.runs[event.step_run_id])
-    summary.status = "running"
-    summary.runs += 1
+    run = state.runs[event.step_run_id]
+    for summary in (_summary(state, run), _whole(state, run)):
+        if summary is not None:
+            summary.status = "running"
+            summary.runs += 1
 
 
 def _summary(state: State, run: StepRun) -> StepResult:
     return state.steps.setdefault(step_key(run.step, run.scope), StepResult(status="running"))
+
+
+def _whole(state: State, run: StepRun) -> StepResult | None:
+    """For a run inside a spread, the step as it is seen from outside: all its runs, and the last of them."""
+    return state.steps.setdefault(run.step, StepResult(status="running")) if run.scope else None
+
+
+def _mirror(state: State, run: StepRun, summary: StepResult) -> None:
+    whole = _whole(state, run)
+    if whole is not None:
+        whole.status, whole.seq, whole.duration_ms = summary.status, summary.seq, summary.duration_ms
+        whole.result, whole.error = summary.result, summary.error
 
 
 def step_key(step: str, scope: str) -> str:
@@ -125,7 +159,9 @@ def _step_skipped(state: State, event: Happened) -> None:
         state.tokens.pop(token_id, None)
     run = state.runs.pop(str(event.step_run_id), None)
     if run is not None:
-        _end_run(state, run, event).status = "skipped"
+        skipped = _end_run(state, run, event)
+        skipped.status = "skipped"
+        _mirror(state, run, skipped)
         return
     summary = state.steps.setdefault(event.step, StepResult(status="skipped"))
     if not summary.runs:
@@ -145,11 +181,17 @@ def _step_done(state: State, event: Happened) -> None:
     summary.error = event.payload.get("error")
     summary.result = event.payload.get("result")
     summary.results = event.payload.get("results", run.frame.results)
+    _mirror(state, run, summary)
 
 
 def _loop_done(state: State, event: Happened) -> None:
     if "block" not in event.payload:
+        run = state.runs[str(event.step_run_id)]
         _step_done(state, event)
+        if run.spread is not None:
+            inside = f"@{run.scope}/{run.run_id}:" if run.scope else f"@{run.run_id}:"
+            for key in [key for key in state.steps if inside in key]:
+                del state.steps[key]
         return
     payload = event.payload
     leave_block(find_frame(state, event), payload["block"], payload["result"], payload["next"])
@@ -162,6 +204,7 @@ def _step_failed(state: State, event: Happened) -> None:
     summary.error = event.payload["error"]
     summary.result = event.payload.get("result")
     summary.results = run.frame.results
+    _mirror(state, run, summary)
 
 
 def _end_run(state: State, run: StepRun, event: Happened) -> StepResult:
@@ -176,10 +219,15 @@ def _loop_started(state: State, event: Happened) -> None:
     payload = event.payload
     if "block" in payload:
         frame = find_frame(state, event)
-        frame.block = BlockFrame(items=payload["items"], total=payload["total"])
+        frame.block = BlockFrame(
+            items=payload["items"], total=payload["total"], args=payload.get("args", {})
+        )
         return
     run = state.runs[str(event.step_run_id)]
     run.started_at = event.timestamp
+    if "spread" in payload:
+        run.spread = SpreadRun(items=payload["items"], total=payload["total"], **payload["spread"])
+        return
     run.loop = LoopRun(
         items=payload["items"],
         total=payload["total"],

@@ -75,7 +75,9 @@ def was_taken(run: StepRun, facts: list[Fact]) -> bool:
     return False
 
 
-_MOVING = frozenset({"task.done", "loop.started", "loop.done", "loop.iteration.done", "loop.iteration.failed"})
+_MOVING = frozenset(
+    {"task.done", "loop.started", "loop.done", "loop.iteration.done", "loop.iteration.failed"}
+)
 
 
 def _is_past(run: StepRun, place: Place, fact: Fact) -> bool:
@@ -151,6 +153,7 @@ def apply_task_done(frame: Frame, label: str, payload: Data, timestamp: str) -> 
     frame.wake_at = None
     frame.iter.update(then.get("set_iter", {}))
     frame.writes.update(then.get("set_ctx", {}))
+    frame.block = None
     if outcome["status"] != "skipped":
         frame.task_runs += 1
         frame.results[label] = outcome.get("result")
@@ -191,6 +194,7 @@ def apply_case(frame: Frame, label: str | None, payload: Data, timestamp: str, v
     elif before is not None:
         frame.case.outcome = before.outcome
     frame.wake_at = None
+    frame.block = None
     then = payload.get("then", {})
     if "outcome" not in payload or label is None:
         return

@@ -15,7 +15,7 @@ from noetl.engine.repeats import backoff_delay, is_ready, number, poll_is_spent,
 from noetl.engine.scope import holds, render_each
 from noetl.engine.state import Data, Frame
 from noetl.errors import TemplateError, TemplateValueError
-from noetl.playbook.model import Block, Case, Directive, Node, Rule, Task
+from noetl.playbook.model import Block, Case, Directive, Node, Parallel, Rule, Task
 from noetl.template import Scope
 
 
@@ -48,14 +48,11 @@ class Ended(NamedTuple):
     """A pipeline has nothing left to run."""
 
 
-def upcoming(body: tuple[Node, ...], frame: Frame) -> Task | Block | Case | Ended:
+def upcoming(body: tuple[Node, ...], frame: Frame) -> Task | Block | Parallel | Case | Ended:
     """What a frame comes to next."""
     if frame.position >= len(body):
         return Ended()
-    node = body[frame.position]
-    if isinstance(node, Task | Block | Case):
-        return node
-    raise TypeError(f"a pipeline cannot run a {type(node).__name__} yet")
+    return body[frame.position]
 
 
 def action_id(run_id: str, iteration_id: str | None, position: int, entry: int) -> str:

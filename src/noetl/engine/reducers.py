@@ -53,7 +53,7 @@ def unfit(reducer: str, value: object) -> bool:
     """Whether a value cannot be combined by a reducer: it is asked before the write is accepted."""
     if is_ref(value):
         return reducer not in ("append", "extend", "last")
-    return reducer in ("sum", "min", "max") and (isinstance(value, bool) or not isinstance(value, int | float))
+    return reducer in ("sum", "min", "max") and not _is_number(value)
 
 
 def _is_number(value: object) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from noetl.engine.bodies import is_ref
 from noetl.engine.scope import holds, render_each
-from noetl.engine.state import Data, StepRun
+from noetl.engine.state import Data, SpreadRun, StepRun
 from noetl.engine.turn import Turn, error_data
 from noetl.errors import TemplateError
 from noetl.ids import seconds_of
@@ -87,7 +88,7 @@ def route(turn: Turn, run: StepRun, name: str, error: Data | None = None) -> Non
     event: Data = {"name": name, "step": run.step, "timestamp": turn.now}
     event["data"] = event["payload"] = {} if error is None else {"error": error}
     try:
-        selected = _selected(turn, step, run, turn.around(run).boundary(event), failed=error is not None)
+        selected = selected_targets(turn, step, run, turn.around(run).boundary(event), failed=error is not None)
     except TemplateError as problem:
         fail(turn, error_data(problem.code, f"a way out of step `{run.step}`: {problem.message}", step=run.step))
         return
@@ -100,7 +101,7 @@ def route(turn: Turn, run: StepRun, name: str, error: Data | None = None) -> Non
     )
 
 
-def _selected(turn: Turn, step: Step, run: StepRun, scope: Scope, *, failed: bool) -> list[Data] | None:
+def selected_targets(turn: Turn, step: Step, run: StepRun, scope: Scope, *, failed: bool) -> list[Data] | None:
     """The targets of the arcs that fire, as tokens; None where no arc does."""
     firing: list[Arc] = []
     for arc in step.router.arcs:
@@ -132,6 +133,25 @@ def _entry(turn: Turn, name: str, args: Data, run: StepRun, token: str) -> Data:
         return {**entry, "ends": True}
     if turn.state.owed.get(name, {}).get(run.step, 0) > 0:
         return {**entry, "discarded": True}
+    joined = joined_spread(turn, name, run.scope)
+    if joined is not None:
+        return {"step": name, "args": {}, "joins": {"run": joined[0], "index": joined[1], "scope": run.scope}}
     if run.scope:
         entry["scope"] = run.scope
     return {**entry, "token": token}
+
+
+def joined_spread(turn: Turn, name: str, scope: str) -> tuple[str, int] | None:
+    """The run and the index of the loop that a token in `scope` leaves by going to step `name`."""
+    join = turn.plan.steps[name].join
+    if not scope or join is None or join.mode != "spread":
+        return None
+    run_id, _, index = scope.rpartition("/")[2].rpartition(":")
+    looping = turn.state.runs.get(run_id)
+    return (run_id, int(index)) if looping is not None and looping.step in join.of else None
+
+
+def items_entry(turn: Turn, spread: SpreadRun, index: int) -> Any:  # noqa: ANN401 - plain data
+    """One element of a loop, loaded if the elements are stored elsewhere."""
+    items = turn.bodies.get(spread.items) if is_ref(spread.items) else spread.items
+    return items[index]

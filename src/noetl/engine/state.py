@@ -37,6 +37,8 @@ class BlockFrame(Part):
     failed: int = 0
     error: Data | None = None
     """Of the first iteration that failed."""
+    args: Any = {}
+    """What the pipelines inside see as their arguments."""
 
 
 class CaseFrame(Part):
@@ -126,6 +128,21 @@ class LoopRun(Part):
     """Reduced writes that wait for those of earlier iterations."""
 
 
+class SpreadRun(Part):
+    """A step that sends one token for each element, and waits for them."""
+
+    items: Any
+    """The elements, or the reference to them."""
+    total: int
+    iterator: str
+    join: str | None
+    width: int
+    cursor: int = 0
+    """The first element whose token has not been sent."""
+    results: dict[int, Any] = {}
+    """What came to the join, by index; an item that ended elsewhere is not there."""
+
+
 class StepRun(Part):
     """A step that was admitted and has not ended."""
 
@@ -139,6 +156,7 @@ class StepRun(Part):
     started_at: str | None = None
     frame: Frame = msgspec.field(default_factory=Frame)
     loop: LoopRun | None = None
+    spread: SpreadRun | None = None
     losses: int = 0
     """Leases lost in a row without a finished task."""
 

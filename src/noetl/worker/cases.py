@@ -314,12 +314,12 @@ class CaseRun:
                 return outcome
 
     def _about(self, task: Task) -> dict[str, Any]:
-        run_id, path, outer = self.lease.run_id, self.pipeline.narrator.iteration_id, self.outer
+        where, outer = self.pipeline.where, self.outer
         return {
             "label": task.label,
-            "task_run_id": f"{path or run_id}:{outer.entry}",
+            "task_run_id": f"{where}:{outer.entry}",
             "attempt": outer.attempt,
-            "action_id": action_id(run_id, path, outer.position, outer.entry),
+            "action_id": action_id(self.lease.run_id, where, outer.position, outer.entry),
         }
 
     def _record(self, task: Task, outcome: Data, then: Then, about: Data, *, is_call: bool) -> None:
@@ -338,6 +338,8 @@ class CaseRun:
         narrator = self.pipeline.narrator
         status = outcome_status(outcome["status"])
         self.pipeline.pending.append(narrator.task("task.done", at, status=status, payload=payload, **about))
+        if task.poll is not None:
+            self.pipeline.pending += narrator.polling(self.outer, then, outcome, at, about)
         # The changes of the values were made when they were decided.
         apply_case(self.outer, task.label, {**payload, "case": {**payload["case"], "changes": []}}, at, self.outer.values)
         # The frame that the running chain holds is the one that goes on.

@@ -19,7 +19,7 @@ from noetl.engine.state import Data, Frame, LoopRun, StepResult
 from noetl.errors import NoetlError, TemplateError
 from noetl.ids import timestamp
 from noetl.playbook.layering import effective_spec
-from noetl.playbook.model import Case, Loop, Playbook, Step, Task
+from noetl.playbook.model import Case, Loop, Playbook, Step, Task, WorkbookEntry
 from noetl.records.protocols import ToolCall, ToolKind
 from noetl.records.report import LeaseReport, ReportedEvent
 from noetl.secrets.redaction import Redactor
@@ -28,7 +28,7 @@ from noetl.worker.calls import Refused, Shortened, with_bodies
 from noetl.worker.cases import CaseRun, Failed
 from noetl.worker.context import TaskContext
 from noetl.worker.narration import Narrator
-from noetl.worker.pipeline import Pipeline, PipelineEnd, Stopped
+from noetl.worker.pipeline import Pipeline, PipelineEnd, Stopped, is_single
 
 if TYPE_CHECKING:
     from noetl.worker.worker import Worker
@@ -52,6 +52,7 @@ class StepLease:
         self.redactor: Redactor = worker.redactor(self.live)
         self.started = run.started_at is not None
         self.args: Data = run.args
+        self._called: dict[int, Task] = {}
         self._specs: dict[int, dict[str, Any]] = {}
         """The knobs of each task, by the identity of the one in the body: its place there never changes."""
         # The state goes on while this lease runs; what the step may read is fixed here.
@@ -268,6 +269,10 @@ class StepLease:
         if verdict.verdict == "refused" or verdict.stop:
             raise Stopped
 
+    def redacted(self, data: Data) -> Data:
+        found: Data = self.redactor.data(data)
+        return found
+
     def now(self) -> float:
         return self.worker.control.clock.now()
 
@@ -327,13 +332,39 @@ class StepLease:
     def tool_context(self, task: Task, call: ToolCall) -> TaskContext:
         return TaskContext(self, task, call)
 
-    def workbook_task(self, task: Task, args: Data, scope: Scope) -> tuple[Task, Data]:
-        """The task a workbook call names, with the args its caller and its own defaults give."""
+    def workbook_entry(self, task: Task) -> WorkbookEntry:
+        """What a workbook task names; the checks have made sure that it is there."""
         name = task.config.get("name")
-        entry = next(entry for entry in self.playbook.workbook if entry.name == name)
-        if entry.loop is not None or len(entry.body) != 1 or not isinstance(entry.body[0], Task):
-            raise Refused("workbook.pipeline", f"workbook task `{name}` has more than one task")
+        return next(entry for entry in self.playbook.workbook if entry.name == name)
+
+    def called(self, task: Task) -> Task:
+        """The task with what the workbook task it calls says about retries, conditions and errors."""
+        if task.kind != "workbook" or not is_single(entry := self.workbook_entry(task)):
+            return task
+        known = self._called.get(id(task))
+        if known is None:
+            inner = entry.body[0]
+            assert isinstance(inner, Task)
+            inner = self.called(inner)
+            parts = {field: getattr(task, field) for field in task.__struct_fields__}
+            known = self._called[id(task)] = Task(
+                **parts
+                | {
+                    "rules": inner.rules if task.rules is None else task.rules,
+                    "retry": task.retry or inner.retry,
+                    "poll": task.poll or inner.poll,
+                    "sink": entry.sink or inner.sink,
+                    "when": inner.when if task.when is None else task.when,
+                    "on_error": inner.on_error if task.on_error == "fail" else task.on_error,
+                }
+            )
+        return known
+
+    def workbook_task(self, task: Task, args: Data, scope: Scope) -> tuple[Task, Data]:
+        """The task a workbook call comes to, with the args its caller and its own defaults give."""
+        entry = self.workbook_entry(task)
         inner = entry.body[0]
+        assert isinstance(inner, Task)
         given = {**render_each(entry.args, scope), **args}
         if inner.kind == "workbook":
             return self.workbook_task(inner, given, scope)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from noetl.engine.state import Data
+from noetl.engine.pipeline import Then
+from noetl.engine.state import Data, Frame
 from noetl.records.event import EVENT_TYPES, EventStatus
 from noetl.records.report import ReportedEvent
 
@@ -88,6 +89,21 @@ class Narrator:
             action_id=action_id,
             payload=payload or {},
         )
+
+
+    def polling(self, frame: Frame, then: Then, outcome: Data, at: str, about: Data) -> list[ReportedEvent]:
+        """About a poll, after one of its calls: that it began, what it saw, how it ended."""
+        told = []
+        looks = frame.polls + 1
+        if looks == 1 and frame.attempt == 1:
+            told.append(self.task("poll.started", at, **about))
+        if outcome["status"] != "error" or then.do == "fail":
+            seen = {"look": looks, "ready": then.do not in ("poll", "fail")}
+            told.append(self.task("poll.iteration", at, payload=seen, **about))
+        if then.do not in ("poll", "retry"):
+            status: EventStatus = "error" if outcome["status"] == "error" or then.do == "fail" else "success"
+            told.append(self.task("poll.finished", at, status=status, payload={"looks": looks}, **about))
+        return told
 
 
 def outcome_status(status: str) -> EventStatus:

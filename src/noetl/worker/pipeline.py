@@ -10,31 +10,29 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from noetl.engine.bodies import is_ref, parted
-from noetl.engine.frames import (
-    apply_task_done,
-    begin_iteration,
-    finished_result,
-    iteration_path,
-    leave_block,
-    left_to_run,
-)
+from noetl.engine.frames import apply_task_done, finished_result, leave_block
 from noetl.engine.moments import result_names, with_names
 from noetl.engine.pipeline import Ended, Then, action_id, after, asks_about_outcome, before, runaway, upcoming
 from noetl.engine.repeats import retries
-from noetl.engine.scope import Iteration, Surroundings, holds, iter_names, pipeline_scope, with_task_args
-from noetl.engine.state import BlockFrame, Data, Frame
+from noetl.engine.scope import Iteration, Surroundings, holds, pipeline_scope, with_task_args
+from noetl.engine.state import Data, Frame
 from noetl.errors import TemplateError
-from noetl.playbook.model import Block, Case, Loop, Node, Sink, Task
+from noetl.playbook.model import Block, Case, Loop, Node, Parallel, Sink, Task, WorkbookEntry
 from noetl.records.outcome import outcome_to_data
 from noetl.records.report import ReportedEvent
 from noetl.template import Scope
 from noetl.worker.calls import Refused, refusal, render_args, render_call, run_tool, shorten, with_bodies
 from noetl.worker.cases import CaseRun, Failed
+from noetl.worker.groups import GroupRun, group_of, group_of_entry
 from noetl.worker.narration import Narrator, outcome_status
 
 if TYPE_CHECKING:
     from noetl.worker.lease import StepLease
+
+
+def is_single(entry: WorkbookEntry) -> bool:
+    """Whether a workbook task is one call of a tool, not a pipeline or a loop."""
+    return entry.loop is None and len(entry.body) == 1 and isinstance(entry.body[0], Task)
 
 
 class PipelineEnd(NamedTuple):
@@ -85,7 +83,7 @@ class Pipeline:
         self.pending: list[ReportedEvent] = []
 
     @property
-    def _visit(self) -> str:
+    def visit(self) -> str:
         return f"{self.entries}:{self.frame.entry}"
 
     @property
@@ -103,7 +101,7 @@ class Pipeline:
                 return PipelineEnd(error=self.located(error, None))
             if isinstance(node, Case):
                 return await self._case(node)
-            end = await (self._block(node) if isinstance(node, Block) else self._task(node))
+            end = await (self._task(node) if isinstance(node, Task) else self._group(node))
             if end is not None:
                 return end
             if not isinstance(upcoming(self.body, self.frame), Ended):
@@ -130,6 +128,7 @@ class Pipeline:
 
     async def _task(self, task: Task) -> PipelineEnd | None:
         frame, lease = self.frame, self.lease
+        task = lease.called(task)
         if frame.wake_at is not None:
             await asyncio.sleep(max(0.0, frame.wake_at - lease.now()))
         where = self.where
@@ -178,14 +177,13 @@ class Pipeline:
     async def call_tool(self, task: Task, scope: Scope, about: Data) -> Data:
         """The outcome of the task's tool, shortened and without secrets."""
         lease = self.lease
+        if task.kind == "workbook" and not is_single(lease.workbook_entry(task)):
+            return await self._call_pipeline(task, scope)
         try:
             call, tool = await with_bodies(lambda: self._rendered(task, scope, about), lease.load_body)
             kind = lease.kind(tool.kind)
         except Refused as refused:
-            refused_outcome: Data = lease.redactor.data(
-                refusal(task.label, self.frame.attempt, lease.now(), refused)
-            )
-            return refused_outcome
+            return lease.redacted(refusal(task.label, self.frame.attempt, lease.now(), refused))
         context = lease.tool_context(tool, call)
         raw = await run_tool(kind, call, context, on_quiet=self.commit, now=lease.now)
         outcome: Data = lease.redactor.data(outcome_to_data(raw))
@@ -196,6 +194,18 @@ class Pipeline:
             await lease.keep_body(short)
         return short.outcome
 
+    async def _call_pipeline(self, task: Task, scope: Scope) -> Data:
+        """The outcome of a workbook task that is a pipeline or a loop: it runs inside this one."""
+        lease = self.lease
+        try:
+            args = await with_bodies(lambda: render_args(task.args, scope, lease.redactor), lease.load_body)
+        except Refused as refused:
+            return lease.redacted(refusal(task.label, self.frame.attempt, lease.now(), refused))
+        group = group_of_entry(task.label, lease.workbook_entry(task), args)
+        error, result = await GroupRun(self, group).run()
+        meta = {"attempt": self.frame.attempt, "duration_ms": None, "ts": lease.timestamp()}
+        return {"status": "ok" if error is None else "error", "result": result, "error": error, "meta": meta}
+
     def _rendered(self, task: Task, scope: Scope, about: Data) -> Any:  # noqa: ANN401 - a call and its task
         """The rendered call; a workbook task is replaced by what it names."""
         lease, called = self.lease, task
@@ -204,8 +214,11 @@ class Pipeline:
         if task.kind == "workbook":
             task, call_args = lease.workbook_task(task, call_args, scope)
             inner = self._scope(task, about["action_id"], args=call_args)
-            args = render_args(task.args, inner, lease.redactor)
+            # A task without args of its own is given those of its call: its code names what it takes.
+            args = render_args(task.args, inner, lease.redactor) if task.args else call_args
             call_args = {**call_args, **(args if isinstance(args, dict) else {})}
+        elif not task.args:
+            args = self.call_args
         spec = lease.spec(called, task, self.loops)
         ids = {name: about[name] for name in ("label", "task_run_id", "attempt", "action_id")}
         call = render_call(
@@ -232,6 +245,8 @@ class Pipeline:
             payload["signal"] = signal
         status = outcome_status(outcome["status"])
         self.pending.append(self.narrator.task("task.done", at, status=status, payload=payload, **about))
+        if task.poll is not None:
+            self.pending += self.narrator.polling(self.frame, then, outcome, at, about)
         if then.set_ctx:
             if not self.parallel:
                 self.around.ctx.update(then.set_ctx)
@@ -324,123 +339,45 @@ class Pipeline:
             attempt += 1
             await asyncio.sleep(delay)
 
-    # --- a block ----------------------------------------------------------------------------------------
+    # --- pipelines inside this one ----------------------------------------------------------------------
 
-    async def _block(self, block: Block) -> PipelineEnd | None:
-        """Runs the iterations of a loop inside the pipeline."""
+    async def _group(self, node: Block | Parallel) -> PipelineEnd | None:
+        """Runs a block or branches side by side, and moves past them."""
         frame, lease = self.frame, self.lease
-        if frame.block is None:
-            problem = await self._open_block(block)
-            if problem is not None:
-                return PipelineEnd(error=self.located(problem, block.label))
-        running = frame.block
-        assert running is not None
-        loop = block.loop
-        if running.error is not None and (loop is None or loop.on_error == "fail"):
-            return PipelineEnd(error=running.error)  # it failed under an earlier lease
-        width = 1 if loop is None or loop.mode == "sequential" else lease.number(loop.max_in_flight)
-        items = running.items
-        if is_ref(items):
-            await lease.load_body(items)
-            items = lease.live.bodies.get(items)
-        error = await lease.run_together(
-            left_to_run(running), width, lambda index: self._block_iteration(block, running, items, index)
-        )
+        error, result = await GroupRun(self, group_of(node)).run()
         if error is not None:
             return PipelineEnd(error=error)
-        results = parted([running.results.get(index) for index in range(running.total)])
-        self.pending.append(
-            self.narrator.iterating(
-                "loop.done",
-                lease.timestamp(),
-                "success",
-                block=block.label,
-                visit=self._visit,
-                result=results,
-                next=frame.position + 1,
-            )
-        )
-        leave_block(frame, block.label, results, frame.position + 1)
+        at, following = lease.timestamp(), frame.position + 1
+        payload = {"block": node.label, "visit": self.visit, "result": result, "next": following}
+        self.pending.append(self.narrator.iterating("loop.done", at, "success", **payload))
+        leave_block(frame, node.label, result, following)
         return None
 
-    async def _open_block(self, block: Block) -> Data | None:
-        """Evaluates the block's collection; the error where it is none."""
-        lease = self.lease
-        items: Any = [None]
-        if block.loop is not None:
-            source = block.loop.source
-            scope = self._scope(Task(label=block.label, kind="block"), "")
-            try:
-                items = await with_bodies(lambda: render_args(source, scope, lease.redactor), lease.load_body)
-            except Refused as refused:
-                return {"kind": refused.kind, "message": f"the loop's `in`: {refused.message}"}
-            if not isinstance(items, list):
-                return {"kind": "loop.not_a_list", "message": f"the loop's `in` of `{block.label}` gave no list"}
-        self.pending.append(
-            self.narrator.iterating(
-                "loop.started",
-                lease.timestamp(),
-                "in_progress",
-                block=block.label,
-                visit=self._visit,
-                items=items,
-                total=len(items),
-            )
-        )
-        self.frame.block = BlockFrame(items=items, total=len(items))
-        await self.commit()
-        return None
-
-    async def _block_iteration(
-        self, block: Block, running: BlockFrame, items: list[Any], index: int
-    ) -> Data | None:
-        """Runs one iteration; its error, if it is to end the block."""
-        lease = self.lease
-        indexes = (self.narrator.iteration_id or iteration_path(lease.run_id, None)).split("/")[1:]
-        path = "/".join((lease.run_id, *indexes, str(index)))
-        narrator = Narrator(lease.run_id, path, index)
-        events: list[ReportedEvent] = []
-        about: Data = {"block": block.label, "visit": self._visit}
-        child_frame = running.open.get(index)
-        if child_frame is None:
-            child_frame = begin_iteration(running, index)
-            at = lease.timestamp()
-            events.append(narrator.iterating("loop.iteration.started", at, "in_progress", **about))
-        iteration = None
-        if block.loop is not None:
-            item = items[index]
-            outer_iter = iter_names(self.frame, self.iteration)
-            iteration = Iteration(block.loop.iterator, item, index, self.iteration, outer_iter)
-        child = Pipeline(
-            lease,
-            block.body,
-            child_frame,
+    def inner(
+        self,
+        body: tuple[Node, ...],
+        frame: Frame,
+        narrator: Narrator,
+        *,
+        iteration: Iteration | None,
+        loop: Loop | None,
+        results: Data,
+        args: Data,
+    ) -> Pipeline:
+        """A pipeline inside this one, with what it sees of it."""
+        return Pipeline(
+            self.lease,
+            body,
+            frame,
             self.around,
             narrator,
-            iteration=iteration or self.iteration,
-            loops=(*self.loops, block.loop) if block.loop else self.loops,
-            outer_results={**self.outer_results, **self.frame.results},
-            call_args=self.call_args,
+            iteration=iteration,
+            loops=self.loops if loop is None else (*self.loops, loop),
+            outer_results={**self.outer_results, **self.frame.results, **results},
+            call_args={**self.call_args, **args},
             parallel=self.parallel,
-            entries=self._visit,
+            entries=self.visit,
         )
-        child.pending = events
-        end = await child.run()
-        keeps_going = block.loop is not None and block.loop.on_error == "continue"
-        at = lease.timestamp()
-        if end.error is None:
-            child.pending.append(
-                narrator.iterating("loop.iteration.done", at, "success", **about, result=end.result)
-            )
-            running.results[index] = end.result
-        else:
-            child.pending.append(
-                narrator.iterating("loop.iteration.failed", at, "error", **about, error=end.error)
-            )
-            running.failed += 1
-            running.results[index] = None
-        running.open.pop(index)
-        await child.commit()
-        return None if end.error is None or keeps_going else end.error
 
-
+    def with_args(self, scope: Scope, args: Data) -> Scope:
+        return with_task_args(scope, {**self.call_args, **args}, self.around.bodies) if args else scope

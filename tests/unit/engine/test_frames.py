@@ -31,7 +31,9 @@ def loop(total: int) -> LoopRun:
     return LoopRun(items=list(range(total)), total=total, parallel=True, keeps_going=False)
 
 
-def fact(event_type: str, iteration_id: str | None = None, iteration: int | None = None, **fields: Any) -> Fact:
+def fact(
+    event_type: str, iteration_id: str | None = None, iteration: int | None = None, **fields: Any
+) -> Fact:
     return Fact(
         event_type=event_type,
         timestamp=AT,
@@ -109,7 +111,7 @@ def test_an_iteration_is_named_by_the_way_to_it() -> None:
 
 def test_a_report_about_a_task_is_known_by_its_visit_and_attempt() -> None:
     run = StepRun(run_id="9.1", step="s", scope="", args={}, scheduled_at=AT, frame=Frame(entry=2, attempt=2))
-    told = {"task_run_id": "9.1:2", "attempt": 2}
+    told: dict[str, Any] = {"task_run_id": "9.1:2", "attempt": 2}
     assert not was_taken(run, [fact("task.started"), fact("task.done", **told)])
     assert was_taken(run, [fact("task.done", **told | {"attempt": 1})])
     assert was_taken(run, [fact("task.done", **told | {"task_run_id": "9.1:1"})])
@@ -137,7 +139,9 @@ def test_the_start_of_an_iteration_counts_once() -> None:
 
 def test_reports_of_an_earlier_visit_of_a_block_were_taken() -> None:
     block = BlockFrame(items=[1, 2], total=2, open={1: Frame()}, cursor=2)
-    run = StepRun(run_id="9.1", step="s", scope="", args={}, scheduled_at=AT, frame=Frame(entry=3, block=block))
+    run = StepRun(
+        run_id="9.1", step="s", scope="", args={}, scheduled_at=AT, frame=Frame(entry=3, block=block)
+    )
     path = "9.1/-/1"
     now: dict[str, Any] = {"payload": {"block": "b", "visit": ":3"}}
     before: dict[str, Any] = {"payload": {"block": "b", "visit": ":1"}}

@@ -39,7 +39,9 @@ def combined(reducer: str, writes: dict[int, Any], order: list[int]) -> Any:
     ],
 )
 @pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0], [1, 2, 0]])
-def test_the_order_in_which_iterations_end_does_not_matter(reducer: str, expected: Any, order: list[int]) -> None:
+def test_the_order_in_which_iterations_end_does_not_matter(
+    reducer: str, expected: Any, order: list[int]
+) -> None:
     assert combined(reducer, {0: 3, 1: 1, 2: 2}, order) == expected
 
 
