@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 OURS = ROOT / "tests" / "conformance" / "cases"
 SHARED = ROOT.parent / "shared" / "conformance" / "cases"
 
-BUILT_GROUPS = ("validation", "canonical", "loops", "errors", "results")
+BUILT_GROUPS = ("validation", "canonical", "loops", "errors", "results", "v2", "v1")
 
 OPTIONS = Options(noetl=[str(Path(sys.executable).parent / "noetl")])
 

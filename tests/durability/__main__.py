@@ -24,7 +24,7 @@ PARTS = ("commits", "relentless", "moments")
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.durability")
-    parser.add_argument("--count", type=int, default=200, help="executions killed at random moments")
+    parser.add_argument("--count", type=int, default=200, help="kills at random moments")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--only", choices=PARTS)
     options = parser.parse_args()
@@ -56,18 +56,19 @@ def relentlessly(killing: Campaign) -> None:
             print(f"{name}: one execution killed {killed} times, {moment} each further commit", flush=True)
 
 
-def at_moments(killing: Campaign, seed: int, count: int) -> None:
+def at_moments(killing: Campaign, seed: int, wanted: int) -> None:
+    """Goes on until so many kills hit a process that had not ended by then."""
     killed: Counter[str] = Counter()
-    meant: Counter[str] = Counter()
-    for number, (name, parts) in enumerate(random_moments(seed, count), 1):
-        print(f"{number}/{count} {name}: {', '.join(f'{part:.0%}' for part in parts)}", flush=True)
-        killed[name] += killing.at_moments(name, parts)
-        meant[name] += len(parts)
-    for name in sorted(meant):
-        print(f"{name}: {killed[name]} of {meant[name]} kills came before the end")
-    share = killed.total() / meant.total()
-    print(f"{killed.total()} kills, {share:.0%} of them before the end")
-    assert share >= 0.9, "too few of the kills hit a running process: the moments were spread too wide"
+    late: Counter[str] = Counter()
+    for name, parts in random_moments(seed):
+        hits = killing.at_moments(name, parts)
+        killed[name] += hits
+        late[name] += hits == 0
+        print(f"{killed.total()}/{wanted} {name}: {', '.join(f'{part:.0%}' for part in parts)}", flush=True)
+        if killed.total() >= wanted:
+            break
+    for name in sorted(killed):
+        print(f"{name}: {killed[name]} kills; {late[name]} executions had ended before theirs")
 
 
 if __name__ == "__main__":

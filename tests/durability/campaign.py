@@ -10,6 +10,7 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,9 +52,10 @@ class Campaign:
         known = self._undisturbed.get(name)
         if known is None:
             execution = self.execution(name)
-            life, first, whole = execution.live_timed()
+            life, first = execution.live_timed()
             assert life.exit_code == 0, life.stderr
-            known = self._undisturbed[name] = Undisturbed(assert_sound(execution, None), first, whole)
+            known = Undisturbed(assert_sound(execution, None), first, life.seconds)
+            self._undisturbed[name] = known
         return known
 
     def at_each_commit(self, name: str, moment: str) -> int:
@@ -76,22 +78,25 @@ class Campaign:
         return True
 
     def relentlessly(self, name: str, moment: str) -> int:
-        """Kills every life as soon as it has come one commit further; the first only says that it goes on."""
+        """Kills every life as soon as it has come one commit further, or just before the next one."""
         execution = self.execution(name)
         while execution.execution_id is None or not execution.is_over:
             assert len(execution.lives) < MOST_LIVES
-            execution.live_until_commit(2 if moment == "after" else 3, moment)
+            execution.live_until_commit(1 if moment == "after" else 2, moment, "progress")
         assert_sound(execution, self.undisturbed(name).outcome)
         return sum(life.exit_code < 0 for life in execution.lives)
 
     def at_moments(self, name: str, parts: list[float]) -> int:
         """Kills the lives of an execution after these parts of the undisturbed duration, then lets it end."""
-        undisturbed = self.undisturbed(name)
         execution = self.execution(name)
         for part in parts:
+            undisturbed = self.undisturbed(name)
             life = execution.live(kill_after=undisturbed.moment(part))
-            if life.exit_code >= 0:
-                break
+            if life.exit_code >= 0 and len(execution.lives) == 1:
+                # The machine has got faster since it was timed.
+                share = life.seconds / undisturbed.whole
+                faster = undisturbed._replace(first=undisturbed.first * share, whole=life.seconds)
+                self._undisturbed[name] = faster
             if execution.execution_id is not None and execution.is_over:
                 break
         self.to_the_end(execution)
@@ -105,17 +110,15 @@ class Campaign:
         assert_sound(execution, self.undisturbed(execution.shape.name).outcome)
 
 
-def random_moments(seed: int, count: int) -> list[tuple[str, list[float]]]:
-    """Which shape to kill when: `count` executions over all shapes, one in four killed several times."""
+def random_moments(seed: int) -> Iterator[tuple[str, list[float]]]:
+    """Which shape to kill when: all shapes in turn, one execution in four killed several times."""
     chance = random.Random(seed)
     names = sorted(SHAPES)
-    plans = []
-    for number in range(count):
+    for number in count():
         parts = [chance.uniform(0.0, 0.95)]
         if number % 4 == 3:
             parts = [chance.uniform(0.0, 0.5) for _ in range(chance.randint(2, 4))]
-        plans.append((names[(number * 3) % len(names)], parts))
-    return plans
+        yield names[(number * 3) % len(names)], parts
 
 
 @contextmanager

@@ -64,6 +64,7 @@ class Life(NamedTuple):
     exit_code: int
     calls: Counter[Call]
     finished: frozenset[Call]
+    seconds: float
     stdout: str
     stderr: str
 
@@ -116,8 +117,8 @@ class Execution:
         """The console script, killed after so many seconds if it has not ended by then."""
         return self._watched([NOETL, *self.arguments()], kill_after=kill_after)
 
-    def live_timed(self) -> tuple[Life, float, float]:
-        """The console script to its end; after how many seconds it had its first commit, and ended."""
+    def live_timed(self) -> tuple[Life, float]:
+        """The console script to its end, and after how many seconds it had its first commit."""
         began, first = time.monotonic(), 0.0
 
         def watch(process: subprocess.Popen[bytes]) -> None:
@@ -129,7 +130,7 @@ class Execution:
             first = time.monotonic() - began
 
         life = self._watched([NOETL, *self.arguments()], act=watch)
-        return life, first, time.monotonic() - began
+        return life, first
 
     def live_until_call(self, number: int, act: Callable[[subprocess.Popen[bytes]], object]) -> Life:
         """The console script; when it makes its call of that number, `act` is done to the process."""
@@ -144,9 +145,9 @@ class Execution:
         """The console script, started by another program that gets it as its last arguments."""
         return self._watched([*wrapper, NOETL, *self.arguments()])
 
-    def live_until_commit(self, number: int, moment: str) -> Life:
+    def live_until_commit(self, number: int, moment: str, counted: str = "any") -> Life:
         """The console script, dying `before` or `after` the commit of that number, counted from 1."""
-        program = [sys.executable, "-m", "tests.durability.dying", str(number), moment]
+        program = [sys.executable, "-m", "tests.durability.dying", str(number), moment, counted]
         return self._watched([*program, *self.arguments()])
 
     def _watched(
@@ -156,6 +157,7 @@ class Execution:
         kill_after: float | None = None,
         act: Callable[[subprocess.Popen[bytes]], object] | None = None,
     ) -> Life:
+        began = time.monotonic()
         out, err = self.folder / "stdout", self.folder / "stderr"
         with out.open("w") as stdout, err.open("w") as stderr:
             process = subprocess.Popen(command, stdout=stdout, stderr=stderr, cwd=ROOT)
@@ -168,9 +170,10 @@ class Execution:
             finally:
                 process.kill()
                 code = process.wait()
+        seconds = time.monotonic() - began
         assert_no_process_is_left(self.folder)
         calls = self.outside.calls_of_this_life()
-        life = Life(code, calls, self.finished_tasks(), out.read_text(), err.read_text())
+        life = Life(code, calls, self.finished_tasks(), seconds, out.read_text(), err.read_text())
         self.lives.append(life)
         return life
 

@@ -6,13 +6,20 @@ lets them: whatever they hit must hold.
 
 from __future__ import annotations
 
+from itertools import islice
+
 import pytest
 
 from tests.durability.campaign import Campaign, random_moments
 
+MOST_TRIES = 5
 
-@pytest.mark.parametrize(("name", "parts"), random_moments(seed=3, count=12))
+
+@pytest.mark.parametrize(("name", "parts"), [*islice(random_moments(seed=3), 12)])
 def test_a_killed_execution_is_resumed_and_ends_as_if_undisturbed(
     killing: Campaign, name: str, parts: list[float]
 ) -> None:
-    assert killing.at_moments(name, parts) <= len(parts)
+    for _ in range(MOST_TRIES):
+        if killing.at_moments(name, parts):
+            return
+    pytest.fail("it always ended before it could be killed")

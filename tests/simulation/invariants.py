@@ -21,7 +21,7 @@ from noetl.records.report import LeaseReport, Verdict
 from noetl.store.codec import decode_event, encode_event
 from noetl.store.protocol import Append
 
-RUN_ENDS = ("step.done", "step.failed", "loop.done")
+RUN_ENDS = ("step.done", "step.failed", "step.skipped", "loop.done")
 
 
 class Violation(AssertionError):  # noqa: N818 - it is one, not an error in the code that finds it
@@ -122,7 +122,7 @@ class Watcher:
             require(token not in self._tokens, "token.once", f"token {token} was made twice")
             self._tokens.add(token)
         if event.event_type in ("step.scheduled", "step.skipped"):
-            for token in (*payload["tokens"], *payload.get("discarded", ())):
+            for token in (*payload.get("tokens", ()), *payload.get("discarded", ())):
                 known = token in self._tokens and token not in self._consumed
                 require(known, "token.once", f"token {token} was consumed twice, or never made")
                 self._consumed.add(token)
@@ -133,6 +133,8 @@ class Watcher:
         if kind == "step.scheduled":
             require(run_id not in self._open | dict.fromkeys(self._ended, ""), "run.ends.once", run_id)
             self._open[run_id] = str(event.step)
+        elif kind == "step.skipped" and event.step_run_id is None:
+            pass  # a token that was not admitted: there is no run
         elif kind in RUN_ENDS and "block" not in event.payload:
             require(self._open.pop(run_id, None) is not None, "run.ends.once", f"{run_id} ended twice")
             self._ended.add(run_id)
@@ -159,14 +161,14 @@ class Watcher:
         if event.event_type == "task.done":
             self.tally[f"directive: {event.payload['then']['do']}"] += 1
         elif event.event_type == "loop.started":
-            where = "block" if "block" in event.payload else event.payload["mode"]
+            where = "block" if "block" in event.payload else event.payload.get("mode", "spread")
             self.tally[f"loop: {where}"] += 1
         elif event.event_type == "step.scheduled" and loaded.playbook is not None:
             step = next(each for each in loaded.playbook.steps if each.name == event.step)
             if step.join is not None:
                 self.tally[f"join: {step.join.mode}"] += 1
         elif event.event_type == "next.evaluated":
-            self.tally[f"routing: {event.payload['mode']}"] += 1
+            self.tally[f"routing: {event.payload.get('mode', 'by a case')}"] += 1
 
     # --- calls ----------------------------------------------------------------------------------------------
 

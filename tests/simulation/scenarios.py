@@ -10,8 +10,12 @@ from __future__ import annotations
 import random
 from typing import Any, NamedTuple
 
+from tests.simulation.older_dialects import OlderDrawing
+
 Data = dict[str, Any]
 
+OLDER_SHARE = 0.3
+"""Of the playbooks drawn, those of dialects v1 and v2."""
 BIG = 70_000
 """Characters that do not fit into one event."""
 
@@ -49,7 +53,12 @@ TROUBLES = (
 
 def draw_scenario(chance: random.Random) -> Scenario:
     drawing = Drawing(chance)
-    playbook = drawing.playbook()
+    if drawing.often(OLDER_SHARE):
+        older = OlderDrawing(chance)
+        drawing.racy = True
+        playbook = older.v2() if drawing.often(0.8) else older.v1()
+    else:
+        playbook = drawing.playbook()
     payload: Data = {}
     if drawing.often(0.3):
         payload = {"flag": chance.choice([True, False]), "text": "{{ not a template }}", "deep": {"a": 2}}

@@ -131,23 +131,24 @@ class ScriptedTask:
             await asyncio.sleep(10_000)
         if args.get("crash"):
             raise RuntimeError("a bug of the tool")
+        groups = {"http": {"status": args["http"], "headers": {}}} if "http" in args else {}
         if call.attempt <= args.get("fails", 0):
             error = OutcomeError(kind="scripted", message="as told", retryable=call.attempt % 2 == 1)
-            return Outcome(status="error", meta=meta, error=error, result={"v": args["v"]})
-        return Outcome(status="ok", meta=meta, result=_result(args))
+            return Outcome(status="error", meta=meta, error=error, result={"v": args.get("v")}, groups=groups)
+        return Outcome(status="ok", meta=meta, result=_result(args), groups=groups)
 
 
 def _result(args: dict[str, Any]) -> Any:
     match args.get("shape"):
         case "list":
-            return [{"v": args["v"]}, 2]
+            return [{"v": args.get("v")}, 2]
         case "text":
-            return str(args["v"])
+            return str(args.get("v"))
         case "number":
             return 3
         case "none":
             return None
-    return {"v": args["v"], "pad": "r" * args["size"]} if args.get("size") else {"v": args["v"]}
+    return {"v": args.get("v"), "pad": "r" * args["size"]} if args.get("size") else {"v": args.get("v")}
 
 
 class World:
@@ -166,7 +167,7 @@ class World:
         self._folder = folder
         self._troubles: list[Trouble] = [] if undisturbed else list(scenario.troubles)
         self._commits = 0
-        self.violation: Violation | None = None
+        self.violation: Exception | None = None
         self._engine: Embedded | None = None
         self._view: FailingStore | None = None
         self._died: asyncio.Future[None] | None = None
@@ -253,8 +254,8 @@ class World:
         """The engine turns exceptions into failures; a violation must not drown in one."""
         try:
             yield
-        except Violation as violation:
-            self.violation = self.violation or violation
+        except (Violation, LookupError, TypeError) as problem:
+            self.violation = self.violation or problem
             self.crash("violation")
             raise
 

@@ -9,17 +9,29 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from noetl.engine.bodies import Bodies, BodiesNeeded
+from noetl.engine.facts import Fact
 from noetl.engine.plan import Plan
 from noetl.engine.state import Data, State
 from noetl.engine.turn import Turn
 from noetl.store.protocol import CatalogEntry
 
 Act = Callable[[Turn], Any]
+
+
+HEARD: Final = frozenset({"signal.received", "timer.fired", "step.done", "step.failed", "loop.done"})
+"""What a step that waits for events can hear of."""
+
+
+class Heard(NamedTuple):
+    """An event that was committed, and its place in the log."""
+
+    place: int
+    fact: Fact
 
 
 class Asked(NamedTuple):
@@ -54,6 +66,7 @@ class Live:
         self.taken: set[int] = set()
         """Signals a running task has in hand; they leave the mailbox when that task is done."""
         self._signalled: list[asyncio.Future[None]] = []
+        self._listening: list[asyncio.Queue[Heard]] = []
         self._now = now
         self._commit = commit
         self._load_body = load_body
@@ -78,6 +91,25 @@ class Live:
             waiter = asyncio.get_running_loop().create_future()
             self._signalled.append(waiter)
             await waiter
+
+    def listen(self) -> asyncio.Queue[Heard]:
+        """A queue that gets every event from now on that a step can wait for."""
+        heard: asyncio.Queue[Heard] = asyncio.Queue()
+        self._listening.append(heard)
+        return heard
+
+    def stop_listening(self, heard: asyncio.Queue[Heard]) -> None:
+        if heard in self._listening:
+            self._listening.remove(heard)
+
+    def tell(self, facts: list[Fact], version: int) -> None:
+        """Passes on what was committed to those who listen."""
+        if not self._listening:
+            return
+        for number, fact in enumerate(facts, start=1):
+            if fact.event_type in HEARD:
+                for heard in self._listening:
+                    heard.put_nowait(Heard(version + number, fact))
 
     def wake_waiters(self) -> None:
         """Lets those who wait for a signal look again."""

@@ -329,9 +329,28 @@ class ControlPlane:
                 self._on_event(event)
         if any(fact.event_type == "signal.received" for fact in turn.facts):
             live.wake_waiters()
+        live.tell(turn.facts, version)
         self._revoke_ended(live)
         self._arm_deadlines(live, turn)
+        self._arm_delays(live)
         self._hand_out(live, turn)
+
+    def _arm_delays(self, live: Live) -> None:
+        """Sets a timer for the next token that waits for its time."""
+        due = [token.not_before for token in live.state.tokens.values() if token.not_before is not None]
+        if due and not live.state.is_over:
+            left = min(due) - self.clock.now()
+            # A moment later than due, so that the turn it leads to finds it due.
+            asyncio.get_running_loop().call_later(max(0.0, left) + 0.001, self._wake, live)
+
+    def _wake(self, live: Live) -> None:
+        if not live.state.is_over:
+            task = asyncio.create_task(live.change(decide.wake))
+            self._expiring.add(task)
+            task.add_done_callback(self._expiring.discard)
+
+    async def fire_timer(self, live: Live, run_id: str, timer_id: str) -> None:
+        await live.change(lambda turn: decide.fire(turn, run_id, timer_id))
 
     def _revoke_ended(self, live: Live) -> None:
         """Tells the worker which of its step runs are over."""

@@ -47,6 +47,18 @@ def select(case: Case, name: str, scope_for: Callable[[str], Scope], *, decides:
     return matched
 
 
+def at_event(case: Case, scope: Scope) -> list[int]:
+    """The branches of a case that waits for events which fire at one: every entry is asked."""
+    matched: list[int] = []
+    for index in ordered(case):
+        branch = case.branches[index]
+        if branch.when is not None and holds(branch.when, scope):
+            matched.append(index)
+            if case.mode == "exclusive":
+                break
+    return matched
+
+
 def after_call(case: Case, outcome: Data, scope_for: Callable[[str], Scope]) -> tuple[str, list[int]]:
     """The moment after a call and the branches that take it."""
     if outcome["status"] == "error":

@@ -136,6 +136,13 @@ def expire(turn: Turn, seconds: float) -> None:
         fail(turn, error_data("deadline", f"the execution was not over after {seconds:g} seconds"))
 
 
+def fire(turn: Turn, run_id: str, timer_id: str) -> None:
+    """A timer of a step that waits for events has gone off."""
+    run = turn.state.runs.get(run_id)
+    if run is not None and timer_id not in run.fired and not turn.state.is_over:
+        turn.step_event("timer.fired", run.step, run_id, timer_id=timer_id)
+
+
 def wake(turn: Turn) -> None:
     """A token has waited as long as it should."""
     deliver(turn)

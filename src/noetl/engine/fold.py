@@ -102,7 +102,9 @@ def _join_item(state: State, origin: str, joined: dict[str, Any]) -> None:
 def _sent_item(state: State, event: Happened) -> None:
     """Counts an item of a spread as sent."""
     item = event.payload.get("item")
-    run = state.runs.get(item["run"]) if item is not None else None
+    if item is None:
+        return
+    run = state.runs.get(item["run"])
     if run is not None and run.spread is not None:
         run.spread.cursor = max(run.spread.cursor, item["index"] + 1)
 
@@ -305,8 +307,16 @@ def _shared_values(run: StepRun, frame: Frame) -> dict[str, Any]:
     return frame.values
 
 
+def _timer_fired(state: State, event: Happened) -> None:
+    run = state.runs.get(str(event.step_run_id))
+    if run is not None:
+        run.fired.append(event.payload["timer_id"])
+
+
 def _case_moved(state: State, event: Happened) -> None:
     run = state.runs.get(str(event.step_run_id))
+    if "signal" in event.payload:
+        state.mailbox.pop(event.payload["signal"], None)
     if "case" in event.payload and run is not None:
         frame = find_frame(state, event)
         apply_case(frame, None, event.payload, event.timestamp, _shared_values(run, frame))
@@ -388,6 +398,7 @@ HANDLERS: Final[dict[str, Callable[[State, Happened], None]]] = {
     "loop.iteration.done": _iteration_ended,
     "loop.iteration.failed": _iteration_ended,
     "task.done": _task_done,
+    "timer.fired": _timer_fired,
     "case.evaluated": _case_moved,
     "next.requested": _case_moved,
     "sink.processed": _sink_processed,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from noetl.engine.repeats import number
 from noetl.engine.routing import fail_step, items_entry, selected_targets
 from noetl.engine.scope import render
 from noetl.engine.state import Data, SpreadRun, StepRun
@@ -27,7 +28,7 @@ def begin_spread(turn: Turn, step: Step, run: StepRun) -> None:
         source = spread.source
         items = source.evaluate(scope) if isinstance(source, Template) else render(source, scope)
         width = spread.max_in_flight
-        most = width.evaluate(scope) if isinstance(width, Template) else width
+        most = number(width, scope)
     except TemplateError as problem:
         fail_step(turn, run, error_data(problem.code, f"the loop's `in`: {problem.message}", step=step.name))
         return

@@ -64,6 +64,8 @@ class CaseFrame(Part):
     """One element where an action set the result."""
     routes: list[Data] = []
     skipped: bool = False
+    seen: int = 0
+    """The place in the log of the last event a waiting case has looked at."""
 
 
 class Frame(Part):
@@ -157,6 +159,8 @@ class StepRun(Part):
     frame: Frame = msgspec.field(default_factory=Frame)
     loop: LoopRun | None = None
     spread: SpreadRun | None = None
+    fired: list[str] = []
+    """The timers of the step that have gone off."""
     losses: int = 0
     """Leases lost in a row without a finished task."""
 

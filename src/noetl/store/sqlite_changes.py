@@ -23,7 +23,9 @@ Row: TypeAlias = tuple[Any, ...]
 Key = TypeVar("Key", bound=Hashable)
 
 MAX_ROWS: Final = 64
-"""Rows in one statement. Sizes are powers of two, so that few statements are prepared, and kept."""
+EXACT_ROWS: Final = 16
+"""Up to this many rows go in one statement whatever their number; above it sizes are powers of two, up to
+`MAX_ROWS`, so that few statements are prepared, and kept."""
 
 _QUERIES: Final = queries("sqlite")
 
@@ -201,6 +203,6 @@ def write_rows(connection: sqlite3.Connection, query: str, rows: Sequence[Row]) 
     """
     done, left = 0, len(rows)
     while left:
-        count = min(MAX_ROWS, 1 << (left.bit_length() - 1))
+        count = left if left <= EXACT_ROWS else min(MAX_ROWS, 1 << (left.bit_length() - 1))
         connection.execute(for_rows(query, count), [*chain.from_iterable(rows[done : done + count])])
         done, left = done + count, left - count

@@ -129,12 +129,11 @@ class CaseRun:
         )
         self._selected(name, matched)
 
-    def _selected(self, name: str, matched: list[int]) -> None:
+    def _selected(self, name: str, matched: list[int], **extra: Any) -> None:  # noqa: ANN401 - plain data
         frame = self.frame
         frame.event, frame.queue, frame.action, frame.chain_attempt = name, matched, 0, 1
-        if matched or name == DONE:
-            payload = evaluated(self.case, name, matched)
-            self._say("case.evaluated", payload)
+        if matched or name == DONE or extra:
+            self._say("case.evaluated", {**evaluated(self.case, name, matched), **extra})
 
     # --- the chains -------------------------------------------------------------------------------------
 
@@ -380,7 +379,7 @@ class CaseRun:
 
     def _names(self, event: str) -> Data:
         outcome = self.frame.outcome
-        names: Data = {"event": {"name": event, "step": self.lease.step.name, "data": {}, "payload": {}}}
+        names: Data = {"event": self.event_data(event)}
         bodies = self.pipeline.around.bodies
         if self.frame.result:
             return {**names, **value_names(self.frame.result[0], {"status": "ok"}, bodies)}
@@ -389,6 +388,10 @@ class CaseRun:
         if outcome is not None:
             return {**names, **result_names(outcome, bodies)}
         return names
+
+    def event_data(self, event: str) -> Data:
+        """What `event` shows at a moment of the step itself."""
+        return {"name": event, "step": self.lease.step.name, "data": {}, "payload": {}, "timestamp": self.lease.timestamp()}
 
     def _scope(self, event: str, *, with_iterators: bool = True) -> Scope:
         return with_names(self.pipeline.case_scope(with_iterators=with_iterators), self._names(event))

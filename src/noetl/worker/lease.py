@@ -14,6 +14,7 @@ from noetl.engine.frames import iteration_path, left_to_run, writes_of
 from noetl.engine.limits import reference
 from noetl.engine.loops import loop_results
 from noetl.engine.moments import value_names, with_names
+from noetl.engine.repeats import seconds
 from noetl.engine.scope import Iteration, StepResults, Surroundings, render_each, result_keys
 from noetl.engine.state import Data, Frame, LoopRun, StepResult
 from noetl.errors import NoetlError, TemplateError
@@ -290,6 +291,10 @@ class StepLease:
         if isinstance(found, bool) or not isinstance(found, int) or found < 1:
             raise NoetlError(f"`{written.source}` must give a whole number of at least 1, but it gave `{found}`")
         return found
+
+    def seconds(self, written: float | Template) -> float:
+        """A duration that may be a template over what is known when the lease begins."""
+        return seconds(written, self.around.boundary(None))
 
     async def load_body(self, ref: Data) -> None:
         self.live.bodies.keep(ref["ref"], await self.worker.control.load_body(self.live, ref))

@@ -25,6 +25,7 @@ from noetl.worker.calls import Refused, refusal, render_args, render_call, run_t
 from noetl.worker.cases import CaseRun, Failed
 from noetl.worker.groups import GroupRun, group_of, group_of_entry
 from noetl.worker.narration import Narrator, outcome_status
+from noetl.worker.waiting import WaitingCase
 
 if TYPE_CHECKING:
     from noetl.worker.lease import StepLease
@@ -267,6 +268,8 @@ class Pipeline:
 
     async def _case(self, case: Case) -> PipelineEnd:
         """Runs a case whole, or in an iteration only its call: entry and exit belong to the step."""
+        if case.on_event:
+            return await self._waiting(case)
         run = CaseRun(self, case)
         try:
             if self.iteration is None:
@@ -276,6 +279,15 @@ class Pipeline:
             await run.cycle()
             if self.iteration is None:
                 await run.leave()
+        except Failed as failed:
+            return PipelineEnd(error=self.located(failed.error, failed.task), route=run.route)
+        return PipelineEnd(run.result, route=run.route, skipped=run.frame.skipped)
+
+    async def _waiting(self, case: Case) -> PipelineEnd:
+        """Runs a case that waits for events."""
+        run = WaitingCase(self, case)
+        try:
+            await run.wait()
         except Failed as failed:
             return PipelineEnd(error=self.located(failed.error, failed.task), route=run.route)
         return PipelineEnd(run.result, route=run.route, skipped=run.frame.skipped)

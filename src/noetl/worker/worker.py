@@ -51,6 +51,7 @@ class Worker:
         self._prepare = prepare
         self._leases: dict[str, asyncio.Task[None]] = {}
         control.on_revoked = self._revoke
+        self._firing: set[asyncio.Task[None]] = set()
         self._shared: dict[str, asyncio.Future[Any]] = {}
         self._redactors: dict[str, Redactor] = {}
         self._random = random.Random()  # noqa: S311 - spreads retries, protects nothing
@@ -171,6 +172,12 @@ class Worker:
         self, parent_id: str, action_id: str, path: str, version: int | None, payload: Data
     ) -> State:
         return await self.control.run_child(parent_id, action_id, path, version, payload, self._prepare)
+
+    def fire_timer(self, lease: StepLease, name: str) -> None:
+        """Records that a timer of a waiting step has gone off."""
+        task = asyncio.create_task(self.control.fire_timer(lease.live, lease.run_id, name))
+        self._firing.add(task)
+        task.add_done_callback(self._firing.discard)
 
     def source_name(self, live: Live) -> str:
         return f"{live.entry.path}.yaml"
