@@ -12,11 +12,13 @@ from typing import Any, Final
 import msgspec
 
 from noetl.control.plane import ControlPlane, UnknownExecutionError
+from noetl.engine.reuse import reuse_from
 from noetl.engine.state import Data, State
 from noetl.engine.turn import error_data
 from noetl.engine.workload import materialise
 from noetl.errors import NoetlError
 from noetl.ids import Clock, SystemClock, timestamp
+from noetl.playbook.layering import merge
 from noetl.playbook.load import Loaded
 from noetl.playbook.model import Playbook
 from noetl.records.event import Event
@@ -132,6 +134,40 @@ class Embedded:
         keychain, problem = await self.prepare(self.control.plan(entry).playbook, payload)
         return await self.control.start(
             entry, payload, keychain=keychain, problem=problem, execution_id=execution_id
+        )
+
+    async def repeat(
+        self,
+        execution_id: str,
+        loaded: Loaded | None,
+        changes: Data,
+        *,
+        step: str | None = None,
+        failed_items: bool = False,
+        announce: Callable[[], str],
+    ) -> str:
+        """Runs again from a step of an earlier execution, on its playbook or on an edited one.
+
+        `announce` gives the id of the execution that will do so, once it is sure that it can.
+        """
+        earlier = await self.control.open(execution_id)
+        if not earlier.state.is_over:
+            raise NoetlError(f"execution {execution_id} is not over; resume it instead")
+        entry = earlier.entry
+        if loaded is not None:
+            playbook = loaded.playbook
+            assert playbook is not None
+            now = timestamp(self.clock.now())
+            entry = await self.store.register(
+                playbook.path, playbook.name, playbook.dialect, loaded.text.encode(), now
+            )
+        plan = self.control.plan(entry)
+        log = await self.store.events(execution_id)
+        reuse = reuse_from(plan, execution_id, log, step, failed_items=failed_items)
+        payload = merge(earlier.state.payload, changes)
+        keychain, problem = await self.prepare(plan.playbook, payload)
+        return await self.control.start(
+            entry, payload, keychain=keychain, problem=problem, execution_id=announce(), reuse=reuse
         )
 
     async def resume(self, execution_id: str) -> None:

@@ -14,7 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.durability.lives import LONG, SHAPES, Execution
+from tests.durability.lives import LONG, SHAPES, WAITING, Execution
 from tests.durability.outside import Outside, Server, outside_server
 from tests.durability.verdict import assert_sound
 
@@ -45,7 +45,9 @@ class Campaign:
     def execution(self, name: str) -> Execution:
         folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self._folder))
         return Execution(
-            (SHAPES | {LONG.name: LONG})[name], folder, Outside(self._server, folder / "journal")
+            (SHAPES | {each.name: each for each in (LONG, WAITING)})[name],
+            folder,
+            Outside(self._server, folder / "journal"),
         )
 
     def undisturbed(self, name: str) -> Undisturbed:

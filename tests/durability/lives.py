@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import sysconfig
@@ -71,6 +72,8 @@ class Life(NamedTuple):
 
 LONG = Shape("long", 16)
 """So many events that its state is kept on the way."""
+WAITING = Shape("waiting", 1)
+"""Ends only when it is sent signals."""
 
 
 class Execution:
@@ -90,8 +93,14 @@ class Execution:
     @property
     def execution_id(self) -> str | None:
         """None until the first commit."""
-        if not (self.folder / "store.db").exists():
+        database = self.folder / "store.db"
+        if not database.exists():
             return None
+        with contextlib.closing(sqlite3.connect(database)) as connection:
+            if (
+                connection.execute("PRAGMA application_id").fetchone()[0] == 0
+            ):  # killed while it made the store
+                return None
         rows = [row for row in self.rows() if row.parent_execution_id is None]
         assert len(rows) <= 1
         return rows[0].execution_id if rows else None
@@ -213,10 +222,15 @@ class Execution:
             if event.event_type == "task.done"
         )
 
+    def command(self, verb: str, *words: str) -> subprocess.CompletedProcess[str]:
+        """Another verb of the console script, about this execution."""
+        command = [NOETL, verb, str(self.execution_id), *words, "--store", self.store]
+        return subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_LIFE)
+
     def document(self) -> dict[str, Any]:
         """The execution as the command line shows it, read from the store by another process."""
-        command = [NOETL, "status", str(self.execution_id), "--json", "--store", self.store]
-        shown = subprocess.run(command, check=True, capture_output=True, timeout=LONGEST_LIFE)
+        shown = self.command("status", "--json")
+        assert shown.returncode == 0, shown.stderr
         found: dict[str, Any] = json.loads(shown.stdout)
         return found
 

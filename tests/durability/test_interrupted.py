@@ -11,8 +11,7 @@ from tests.durability.campaign import Campaign
 from tests.durability.lives import executors_of
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("name", ["nested", "parallel"])
+@pytest.mark.parametrize(("name", "number"), [("nested", signal.SIGINT), ("parallel", signal.SIGTERM)])
 def test_an_interrupted_execution_says_how_to_go_on_and_goes_on(
     killing: Campaign, name: str, number: signal.Signals
 ) -> None:

@@ -60,6 +60,8 @@ INVARIANTS = {
 class Watcher:
     def __init__(self, tally: Counter[str], chance: random.Random) -> None:
         self.tally = tally
+        self.has_cases = False
+        """Dialect v2: a case may replace the result of a loop."""
         self._chance = chance
         self._replica: State | None = None
         self._from_snapshot: State | None = None
@@ -79,6 +81,7 @@ class Watcher:
     # --- commits ------------------------------------------------------------------------------------------
 
     def committed(self, change: Append, live: State | None, loaded: Loaded) -> None:
+        self.has_cases = loaded.dialect != "canonical"
         for event in change.events:
             stored = decode_event(encode_event(event))
             self._event(stored)
@@ -138,7 +141,7 @@ class Watcher:
         elif kind in RUN_ENDS and "block" not in event.payload:
             require(self._open.pop(run_id, None) is not None, "run.ends.once", f"{run_id} ended twice")
             self._ended.add(run_id)
-            if kind == "loop.done":
+            if kind == "loop.done" and not self.has_cases:
                 self._check_loop(event)
         elif kind == "loop.iteration.done" and "block" not in event.payload:
             self._iterations.setdefault(run_id, {})[int(event.iteration or 0)] = event.payload.get("result")
@@ -231,8 +234,8 @@ class Watcher:
 def _width(lease: Any) -> int | None:
     """How many calls a lease may have in flight: one, or as many as its loops allow together."""
     loop = lease.step.loop
-    if any(getattr(node, "loop", None) is not None for node in lease.step.body):
-        return None  # blocks multiply: their own widths are checked by what they report
+    if any(getattr(node, "kind", "workbook") == "workbook" for node in lease.step.body):
+        return None  # blocks, branches and what the workbook has: they have widths of their own
     if loop is None or loop.mode == "sequential":
         return 1
     return int(lease.number(loop.max_in_flight))

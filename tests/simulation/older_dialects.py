@@ -143,7 +143,12 @@ class OlderDrawing:
             drawn["retry"] = {"scope": self.chance.choice(["tool", "chain"]), **self.retry()}
         drawn["then"] = self.chain(later, after_call) if self.often(0.6) else self.mapping(later, after_call)
         if "'call': {" in repr(drawn["then"]):
-            drawn["when"] = "{{ event.name == 'call.done' and result.v != 2 }}"  # it asks for 2
+            drawn["when"] = "{{ event.name == 'call.done' and (ctx.calls | default(0)) < 2 }}"
+            count: Data = {"ctx": {"calls": "{{ (ctx.calls | default(0)) + 1 }}"}}
+            if isinstance(drawn["then"], list):
+                drawn["then"].insert(0, {"set": count})
+            else:
+                drawn["then"]["set"] = count
         return drawn
 
     def chain(self, later: list[str], after_call: bool) -> list[Data]:

@@ -18,6 +18,7 @@ VERBS: Final = {
     "run": "run a playbook",
     "exec": "run a registered playbook",
     "resume": "go on with an execution that was interrupted or paused",
+    "retry": "run an execution again from a step, or only a loop's failed items",
     "list": "list executions",
     "status": "show how an execution stands, or follow it",
     "events": "show the log of an execution",
@@ -42,7 +43,7 @@ MODULES: Final = {"list": "listing", "exec": "executing"}
 
 GROUPS: Final = (
     ("Write playbooks", ("new", "validate", "explain", "graph")),
-    ("Run playbooks", ("run", "resume", "register", "exec", "catalog")),
+    ("Run playbooks", ("run", "resume", "retry", "register", "exec", "catalog")),
     ("Look at executions", ("list", "status", "events", "logs", "result")),
     ("Steer executions", ("cancel", "pause", "signal")),
     ("Tools and older playbooks", ("schema", "migrate")),

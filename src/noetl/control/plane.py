@@ -21,6 +21,7 @@ from noetl.engine.facts import Fact
 from noetl.engine.fold import fold
 from noetl.engine.loops import LOG_STORE
 from noetl.engine.plan import Plan
+from noetl.engine.reuse import Reuse
 from noetl.engine.state import Data, State, StepRun
 from noetl.engine.turn import Turn
 from noetl.errors import NoetlError
@@ -103,13 +104,13 @@ class ControlPlane:
         problem: Data | None = None,
         execution_id: str | None = None,
         parent_execution_id: str | None = None,
-        origin: Data | None = None,
+        reuse: Reuse | None = None,
     ) -> str:
         """Starts an execution of a registered playbook. `problem`: why it cannot be, to be recorded."""
         execution_id = execution_id or self._ids.next()
         plan = self.plan(entry)
         live = self._opened(plan, State(execution_id=execution_id), entry, keychain or {}, parent_execution_id)
-        await live.change(lambda turn: decide.request(turn, payload, problem=problem, origin=origin))
+        await live.change(lambda turn: decide.request(turn, payload, problem=problem, reuse=reuse))
         return execution_id
 
     async def resume(self, execution_id: str, keychain: Mapping[str, Any] | None = None) -> State:
@@ -442,7 +443,9 @@ class ControlPlane:
     async def load_body(self, live: Live, ref: Data) -> Any:  # noqa: ANN401 - plain data
         """The value a reference stands for, checked against its checksum."""
         if ref["store"] == LOG_STORE:
-            found = await self.store.iteration_results(live.state.execution_id, ref["key"])
+            # A result taken over from an earlier execution lies in that one's log.
+            execution_id = ref["ref"].removeprefix("noetl://").partition("/")[0]
+            found = await self.store.iteration_results(execution_id, ref["key"])
             results: list[Any] = [None] * ref["schema_hint"]["length"]
             for index, result in found:
                 nested = ref_from_data(result)

@@ -14,6 +14,7 @@ from noetl.engine.entering import deliver
 from noetl.engine.facts import Fact
 from noetl.engine.frames import was_taken
 from noetl.engine.loops import close_loop, end_iteration
+from noetl.engine.reuse import Reuse, as_payload
 from noetl.engine.routing import fail, fail_step, follow, route, skip_step
 from noetl.engine.state import Data, StepRun
 from noetl.engine.turn import Turn, error_data
@@ -24,11 +25,11 @@ MOST_LOSSES = 3
 """Leases lost in a row, without a task finished in between, after which a step fails."""
 
 
-def request(turn: Turn, payload: Data, *, problem: Data | None = None, origin: Data | None = None) -> None:
-    """A request for an execution: evaluates it and starts the workflow."""
+def request(turn: Turn, payload: Data, *, problem: Data | None = None, reuse: Reuse | None = None) -> None:
+    """A request for an execution: evaluates it and starts the workflow, or goes on from an earlier one."""
     playbook = turn.plan.playbook
     about = {"name": playbook.name, "path": playbook.path, "dialect": playbook.dialect}
-    extra = {} if origin is None else {"origin": origin}
+    extra = {} if reuse is None else {"origin": reuse.origin}
     turn.playbook_event("playbook.execution.requested", "in_progress", playbook=about, payload=payload, **extra)
     workload: Data = {}
     if problem is None:
@@ -40,8 +41,12 @@ def request(turn: Turn, payload: Data, *, problem: Data | None = None, origin: D
         turn.playbook_event("playbook.request.evaluated", "error", error=problem)
         turn.playbook_event("playbook.processed", "error")
         return
-    turn.playbook_event("playbook.request.evaluated", workload=workload)
+    taken_over = {} if reuse is None else {"reused": as_payload(reuse)}
+    turn.playbook_event("playbook.request.evaluated", workload=workload, **taken_over)
     entry: Data = {"step": playbook.entry, "args": {}, "token": turn.token_id()}
+    if reuse is not None:
+        entry |= {"step": reuse.step, "args": reuse.args}
+        turn.reused_items = (reuse.step, reuse.items)
     turn.playbook_event("workflow.started", "in_progress", tokens=[entry])
     deliver(turn)
 

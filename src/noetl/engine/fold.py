@@ -57,6 +57,8 @@ def _evaluated(state: State, event: Happened) -> None:
     state.vars = dict(reused.get("vars", {}))
     for name, kept in reused.get("steps", {}).items():
         state.steps[name] = msgspec.convert(kept, StepResult)
+        # In this log they ended here, before any step of its own.
+        state.steps[name].seq = state.seq
 
 
 def _workflow_started(state: State, event: Happened) -> None:
@@ -310,7 +312,7 @@ def _shared_values(run: StepRun, frame: Frame) -> dict[str, Any]:
 def _timer_fired(state: State, event: Happened) -> None:
     run = state.runs.get(str(event.step_run_id))
     if run is not None:
-        run.fired.append(event.payload["timer_id"])
+        run.fired[event.payload["timer_id"]] = state.seq
 
 
 def _case_moved(state: State, event: Happened) -> None:

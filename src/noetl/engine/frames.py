@@ -84,8 +84,6 @@ def _is_past(run: StepRun, place: Place, fact: Fact) -> bool:
     frame, visit = place.frame, fact.payload.get("visit")
     match fact.event_type:
         case "task.done":
-            if "case" in fact.payload:
-                return False  # a case numbers its calls in its own way
             task_run_id = f"{fact.iteration_id or run.run_id}{place.visit}"
             return (fact.task_run_id, fact.attempt) != (task_run_id, frame.attempt)
         case "loop.started":

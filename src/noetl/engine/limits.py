@@ -89,9 +89,18 @@ class _Shortening:
                     key: self.values(value) if key in ("set_iter", "set_ctx") else value
                     for key, value in part.items()
                 }
+            elif name == "reused":
+                shorter[name] = {
+                    "ctx": self.values(part["ctx"]),
+                    "vars": self.values(part["vars"]),
+                    "steps": {step: self.step(kept) for step, kept in part["steps"].items()},
+                }
             elif name == "outcome":
                 shorter[name] = {**part, "result": self.value(part.get("result"))}
         return shorter
+
+    def step(self, kept: Data) -> Data:
+        return {**kept, "result": self.value(kept["result"]), "results": self.values(kept["results"])}
 
     def entry(self, entry: Any) -> Any:  # noqa: ANN401 - a token, or its id
         if isinstance(entry, dict):

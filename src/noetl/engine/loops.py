@@ -6,6 +6,7 @@ from typing import Any
 
 from noetl.engine.bodies import is_ref, parted
 from noetl.engine.facts import Fact
+from noetl.engine.frames import iteration_path
 from noetl.engine.reducers import conflicting_key, unfit
 from noetl.engine.routing import end_step, fail_step
 from noetl.engine.scope import render
@@ -45,12 +46,52 @@ def begin_loop(turn: Turn, step: Step, run: StepRun) -> None:
         mode=loop.mode,
         on_error=loop.on_error,
     )
+    reused = turn.reused_items[1] if turn.reused_items[0] == step.name else {}
+    if reused and not _take_over(turn, run, reused):
+        return
     if not items and not turn.plan.is_closed_by_worker(step):
         end_step(turn, run, [], done=0, failed=0)
     elif not step.body:
         end_step(turn, run, items, done=len(items), failed=0)
     else:
         turn.ready.append(run.run_id)
+
+
+def _take_over(turn: Turn, run: StepRun, reused: dict[int, Any]) -> bool:
+    """Counts iterations as done that an earlier execution has done. False: the loop is over already."""
+    loop = run.loop
+    assert loop is not None
+    if max(reused) >= loop.total:
+        message = f"the loop now has {loop.total} elements, fewer than the execution that is repeated"
+        fail_step(turn, run, error_data("retry.items_changed", message, step=run.step))
+        return False
+    for index, result in sorted(reused.items()):
+        for event_type, payload in (
+            ("loop.iteration.started", {"reused": True}),
+            ("loop.iteration.done", {"reused": True, "result": result}),
+        ):
+            path = iteration_path(run.run_id, index)
+            turn.emit(
+                Fact(
+                    event_type=event_type,
+                    timestamp=turn.now,
+                    source="server",
+                    entity_type="loop",
+                    entity_id=path,
+                    status="success",
+                    parent_id=run.run_id,
+                    workflow_run_id=turn.state.execution_id,
+                    step=run.step,
+                    step_run_id=run.run_id,
+                    iteration_id=path,
+                    iteration=index,
+                    payload=payload,
+                )
+            )
+    if len(reused) == loop.total and not turn.plan.is_closed_by_worker(turn.plan.steps[run.step]):
+        end_step(turn, run, loop_results(turn.state.execution_id, run), done=loop.done, failed=0)
+        return False
+    return True
 
 
 def _elements(loop: Loop, turn: Turn, run: StepRun) -> Any:  # noqa: ANN401 - plain data

@@ -159,7 +159,7 @@ class StepRun(Part):
     frame: Frame = msgspec.field(default_factory=Frame)
     loop: LoopRun | None = None
     spread: SpreadRun | None = None
-    fired: list[str] = []
+    fired: dict[str, int] = {}
     """The timers of the step that have gone off."""
     losses: int = 0
     """Leases lost in a row without a finished task."""

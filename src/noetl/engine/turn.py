@@ -39,6 +39,8 @@ class Turn:
         self.facts: list[Fact] = []
         self.stored: list[StoredBody] = []
         """Values that were too large for their event."""
+        self.reused_items: tuple[str, dict[int, Any]] = ("", {})
+        """A loop step, and the results of its iterations that an earlier execution brought to their end."""
         self.ready: list[str] = []
         """The step runs that a worker must be given."""
 

@@ -278,7 +278,10 @@ class CaseRun:
         assert task is not None
         if self.frame.overrides:
             parts = {name: getattr(task, name) for name in task.__struct_fields__}
-            task = Task(**parts | {"config": merge(task.config, self.frame.overrides)})
+            config = {name: value for name, value in self.frame.overrides.items() if name != "args"}
+            given = self.frame.overrides.get("args")
+            args = merge(task.args, given) if isinstance(task.args, dict) and isinstance(given, dict) else task.args
+            task = Task(**parts | {"config": merge(task.config, config), "args": args})
         self.frame.calls += 1
         self.frame.handled = False
         self.frame.outcome = await self._settle(task, is_call=True)

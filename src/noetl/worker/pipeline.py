@@ -308,12 +308,19 @@ class Pipeline:
             outer_results=self.outer_results,
         )
 
+    def _chain_place(self) -> str:
+        """Which action of a case it is: a chain may have several sinks, and the step one of its own."""
+        case = self.frame.case
+        assert case is not None
+        return f"/{case.event}/{case.calls}/{case.queue[0]}/{case.action}/{case.chain_attempt}"
+
     async def run_sink(
         self, sink: Sink, names: Data, *, case: Callable[[], Data] | None = None, of_step: bool = False
     ) -> Data | None:
         """Runs a sink whose predicate holds; its error, if it failed."""
         lease, task = self.lease, sink.task
-        call_id = action_id(lease.run_id, f"{self.where}/sink", self.frame.position, self.frame.entry)
+        place = f"{self.where}/sink{self._chain_place()}" if case is not None else f"{self.where}/sink"
+        call_id = action_id(lease.run_id, place, self.frame.position, self.frame.entry)
         scope = with_names(self._scope(task, call_id), names)
         try:
             wanted = await with_bodies(lambda: holds(sink.when, scope), lease.load_body)
@@ -325,7 +332,7 @@ class Pipeline:
         while True:
             about: Data = {
                 "label": task.label,
-                "task_run_id": f"{self.where}:{self.frame.entry}/sink",
+                "task_run_id": f"{place}:{self.frame.entry}",
                 "attempt": attempt,
                 "action_id": call_id,
             }

@@ -58,12 +58,18 @@ class WaitingCase(CaseRun):
         return bool(frame.routes or frame.result or frame.skipped)
 
     async def _missed(self) -> None:
-        """Signals that came before the step, or while nobody listened."""
-        live = self.lease.live
-        for place in sorted(live.state.mailbox):
-            if place > self.frame.seen and place not in live.taken and not self._is_over():
+        """Signals that came before the step, and what a crash kept from being looked at: signals and timers."""
+        live, step = self.lease.live, self.lease.step.name
+        timers = {place: name for name, place in live.state.runs[self.lease.run_id].fired.items()}
+        for place in sorted([*live.state.mailbox, *timers]):
+            if place <= self.frame.seen or place in live.taken or self._is_over():
+                continue
+            at = self.lease.timestamp()
+            if place in timers:
+                await self._take(place, "timer.fired", {"timer_id": timers[place]}, at, step)
+            elif place in live.state.mailbox:
                 found = live.state.mailbox[place]
-                await self._take(place, found["name"], found["data"], self.lease.timestamp(), None, signal=True)
+                await self._take(place, found["name"], found["data"], at, None, signal=True)
 
     async def _look(self, heard: Heard) -> None:
         fact, place = heard.fact, heard.place

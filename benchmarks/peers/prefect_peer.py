@@ -1,0 +1,74 @@
+"""The workloads on Prefect, against a server of its own with its SQLite database.
+
+Tasks of a flow run in a pool of threads as wide as the workload allows; logs are at warnings only.
+"""
+
+from __future__ import annotations
+
+from prefect import flow, task
+from prefect.task_runners import ThreadPoolTaskRunner
+from workload import (
+    ALL_ITEMS,
+    ENDPOINTS,
+    ENDPOINTS_AT_ONCE,
+    IN_FLIGHT,
+    ITEMS,
+    STEPS,
+    SUM_OF_ITEMS,
+    read_page,
+    tell,
+    timed,
+    wanted,
+)
+
+
+@task
+def increment(number: int) -> int:
+    return number + 1
+
+
+@flow
+def chain(steps: int) -> int:
+    number = 0
+    for _ in range(steps):
+        number = increment(number)
+    return number
+
+
+@flow(task_runner=ThreadPoolTaskRunner(max_workers=IN_FLIGHT))
+def loop(items: int) -> int:
+    return sum(future.result() for future in increment.map(range(items)))
+
+
+@task
+def page(endpoint: int, number: int) -> tuple[int, int | None]:
+    return read_page(endpoint, number)
+
+
+@task
+def read_endpoint(endpoint: int) -> int:
+    found, following = 0, 1
+    while following is not None:
+        count, following = page(endpoint, following)
+        found += count
+    return found
+
+
+@flow(task_runner=ThreadPoolTaskRunner(max_workers=ENDPOINTS_AT_ONCE))
+def read_all() -> int:
+    return sum(future.result() for future in read_endpoint.map(range(ENDPOINTS)))
+
+
+def main() -> None:
+    chain(1)
+    match wanted():
+        case "chain":
+            tell(timed(lambda: chain(STEPS), STEPS), store="sqlite, server")
+        case "loop":
+            tell(timed(lambda: loop(ITEMS), SUM_OF_ITEMS), store="sqlite, server", threads=IN_FLIGHT)
+        case "pages":
+            tell(timed(read_all, ALL_ITEMS), store="sqlite, server", threads=ENDPOINTS_AT_ONCE)
+
+
+if __name__ == "__main__":
+    main()
