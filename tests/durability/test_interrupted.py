@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 
 import pytest
 
@@ -28,10 +29,10 @@ def test_an_interrupted_execution_says_how_to_go_on_and_goes_on(
 def test_an_interrupted_execution_leaves_no_process_behind(killing: Campaign) -> None:
     execution = killing.execution("code")
 
-    def interrupt_when_code_runs(process: object) -> None:
+    def interrupt_when_code_runs(process: subprocess.Popen[bytes]) -> None:
         while not executors_of(execution.folder):
-            assert process.poll() is None  # type: ignore[attr-defined]
-        process.send_signal(signal.SIGINT)  # type: ignore[attr-defined]
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
 
     life = execution.live_until_call(0, interrupt_when_code_runs)
     assert life.exit_code == 130

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
 from typing import Any
 
 import msgspec
 
 from noetl.control.live import Live
+from noetl.control.timers import Timers
 from noetl.engine import decide
 from noetl.engine.bodies import PARTS_STORE, is_ref
 from noetl.engine.facts import Fact
@@ -22,18 +22,16 @@ from noetl.engine.fold import fold
 from noetl.engine.loops import LOG_STORE
 from noetl.engine.plan import Plan
 from noetl.engine.reuse import Reuse
-from noetl.engine.state import Data, State, StepRun
+from noetl.engine.state import Data, State
 from noetl.engine.turn import Turn
 from noetl.errors import NoetlError
-from noetl.ids import Clock, Snowflakes, seconds_of, timestamp
-from noetl.playbook.durations import parse_duration
+from noetl.ids import Clock, Snowflakes, timestamp
 from noetl.playbook.load import load
 from noetl.playbook.model import Playbook
 from noetl.records.event import Event
 from noetl.records.report import LeaseReport, ReportedEvent, Verdict
 from noetl.records.result_ref import ref_from_data
 from noetl.records.tool import ToolDescription
-from noetl.template import Scope, Template
 from noetl.store.protocol import Append, BodyRow, CatalogEntry, CommandRow, ExecutionRow, Store
 
 SNAPSHOT_EVERY = 5_000
@@ -89,7 +87,7 @@ class ControlPlane:
         self._live: dict[str, Live] = {}
         self._plans: dict[str, Plan] = {}
         self._ready: asyncio.Queue[Work] = asyncio.Queue()
-        self._expiring: set[asyncio.Task[Any]] = set()
+        self._timers = Timers(clock)
         self.on_revoked: Callable[[str], None] | None = None
         """Hears of each step run that is over, so that what still runs for it is stopped."""
 
@@ -332,23 +330,8 @@ class ControlPlane:
             live.wake_waiters()
         live.tell(turn.facts, version)
         self._revoke_ended(live)
-        self._arm_deadlines(live, turn)
-        self._arm_delays(live)
+        self._timers.set_after(live, turn)
         self._hand_out(live, turn)
-
-    def _arm_delays(self, live: Live) -> None:
-        """Sets a timer for the next token that waits for its time."""
-        due = [token.not_before for token in live.state.tokens.values() if token.not_before is not None]
-        if due and not live.state.is_over:
-            left = min(due) - self.clock.now()
-            # A moment later than due, so that the turn it leads to finds it due.
-            asyncio.get_running_loop().call_later(max(0.0, left) + 0.001, self._wake, live)
-
-    def _wake(self, live: Live) -> None:
-        if not live.state.is_over:
-            task = asyncio.create_task(live.change(decide.wake))
-            self._expiring.add(task)
-            task.add_done_callback(self._expiring.discard)
 
     async def fire_timer(self, live: Live, run_id: str, timer_id: str) -> None:
         await live.change(lambda turn: decide.fire(turn, run_id, timer_id))
@@ -359,42 +342,6 @@ class ControlPlane:
             del live.epochs[run_id]
             if self.on_revoked is not None:
                 self.on_revoked(run_id)
-
-    def _arm_deadlines(self, live: Live, turn: Turn) -> None:
-        """Sets timers for what was scheduled with a deadline, or went on after a restart."""
-        for fact in turn.facts:
-            if fact.event_type in ("workflow.started", "execution.resumed"):
-                seconds = self._seconds(live.plan.playbook.executor.deadline, live, None)
-                if seconds is not None:
-                    self._at_deadline(live, live.state.requested_at, seconds, None)
-        for run_id in turn.ready:
-            run = live.state.runs.get(run_id)
-            if run is not None:
-                seconds = self._seconds(live.plan.steps[run.step].deadline, live, run)
-                if seconds is not None:
-                    self._at_deadline(live, run.scheduled_at, seconds, run_id)
-
-    def _seconds(self, written: float | Template | None, live: Live, run: StepRun | None) -> float | None:
-        if not isinstance(written, Template):
-            return written
-        scope = Scope({"workload": live.state.workload, "args": {} if run is None else run.args})
-        found = parse_duration(written.evaluate(scope))
-        if found is None:
-            raise NoetlError(f"`{written.source}` does not give a duration")
-        return found
-
-    def _at_deadline(self, live: Live, since: str, seconds: float, run_id: str | None) -> None:
-        def expire() -> None:
-            act = partial(decide.expire, seconds=seconds)
-            if run_id is not None:
-                act = partial(decide.expire_run, run_id=run_id, seconds=seconds)
-            if not live.state.is_over:
-                task = asyncio.create_task(live.change(act))
-                self._expiring.add(task)
-                task.add_done_callback(self._expiring.discard)
-
-        left = seconds_of(since) + seconds - self.clock.now()
-        asyncio.get_running_loop().call_later(max(0.0, left), expire)
 
     def _snapshot(self, state: State, version: int) -> bytes | None:
         if state.seq // SNAPSHOT_EVERY == version // SNAPSHOT_EVERY:

@@ -141,6 +141,14 @@ def expire(turn: Turn, seconds: float) -> None:
         fail(turn, error_data("deadline", f"the execution was not over after {seconds:g} seconds"))
 
 
+def fail_run(turn: Turn, run_id: str, error: Data) -> None:
+    """A step run cannot go on."""
+    run = turn.state.runs.get(run_id)
+    if run is not None and not turn.state.is_over:
+        fail_step(turn, run, error)
+        deliver(turn)
+
+
 def fire(turn: Turn, run_id: str, timer_id: str) -> None:
     """A timer of a step that waits for events has gone off."""
     run = turn.state.runs.get(run_id)
