@@ -8,17 +8,16 @@ BIN := .venv/bin
 READY := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check fuzz durability bench clean
+.PHONY: help setup run test check fuzz durability bench bench-peers clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 setup: $(READY) ## create .venv with the tested versions
 
-run: $(READY) ## validate the example playbook and draw it
-	$(BIN)/noetl validate examples/hello.yaml
-	$(BIN)/noetl graph --format text examples/hello.yaml
+run: $(READY) ## run the example playbook examples/tour.yaml
+	$(BIN)/noetl run examples/tour.yaml
 
 test: check ## the checks, then every test (JOBS=n processes)
 	$(BIN)/python -m pytest -n $(JOBS)
@@ -41,8 +40,11 @@ durability: $(READY) ## kill executions at every commit and at 200 random moment
 bench: $(READY) ## run each script of benchmarks/
 	@set -e; for script in benchmarks/[!_]*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
 
+bench-peers: $(READY) ## the same work on other engines, each installed under .bench/
+	$(BIN)/python benchmarks/peers/run.py
+
 clean: ## remove .venv and everything generated
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis .noetl build dist
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis .noetl .bench build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The build tools are installed first and the package without build isolation, so that one constraints file

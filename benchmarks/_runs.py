@@ -29,7 +29,9 @@ def chain(steps: int) -> str:
     for number in range(steps):
         name = "start" if number == 0 else f"step_{number}"
         before = "0" if number == 0 else '"{{ args.n }}"'
-        written.append(f'  - step: {name}\n    tool: {{kind: python, args: {{n: {before}}}, code: "result = n + 1"}}\n')
+        written.append(
+            f'  - step: {name}\n    tool: {{kind: python, args: {{n: {before}}}, code: "result = n + 1"}}\n'
+        )
         if number < steps - 1:
             carried = f'{{n: "{{{{ {name}.result }}}}"}}'
             written.append(f"    next: {{arcs: [{{step: step_{number + 1}, args: {carried}}}]}}\n")
@@ -39,7 +41,10 @@ def chain(steps: int) -> str:
 def loop(items: int, tool: str = '{kind: python, args: {n: "{{ iter.n }}"}, code: "result = n + 1"}') -> str:
     return f"""{HEAD}workflow:
   - step: start
-    loop: {{in: "{{{{ range({items}) | list }}}}", iterator: n, spec: {{mode: parallel, max_in_flight: {IN_FLIGHT}}}}}
+    loop:
+      in: "{{{{ range({items}) | list }}}}"
+      iterator: n
+      spec: {{mode: parallel, max_in_flight: {IN_FLIGHT}}}
     tool: {tool}
 """
 
@@ -114,7 +119,7 @@ def checked(text: str) -> Loaded:
 
 @asynccontextmanager
 async def engine(parent: Path) -> AsyncIterator[Engine]:
-    """An engine whose code processes have started: the first of a run takes them long, and is measured apart."""
+    """An engine whose code processes have started: that takes long, and is measured apart."""
     with tempfile.TemporaryDirectory(dir=parent) as name:
         folder = Path(name)
         store = open_store(f"sqlite:///{folder}/store.db")

@@ -112,7 +112,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--folder", type=Path, default=Path(".bench"), help="where the database is made")
     parser.add_argument("--lengths", type=int, nargs="*", default=LENGTHS)
-    parser.add_argument("--tool", default="{kind: noop}", help="what each iteration does, as YAML in one line")
+    parser.add_argument(
+        "--tool", default="{kind: noop}", help="what each iteration does, as YAML in one line"
+    )
     given = parser.parse_args()
     given.folder.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=given.folder) as folder:

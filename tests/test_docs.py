@@ -2,11 +2,13 @@
 
 Everything a user can name has its entry, every link leads somewhere, whole playbooks in the pages load, and
 what a `console` block shows is what the commands print. In such a block a line `…` stands for any number of
-lines. A yaml block whose fence names a file is that file for the commands on its page.
+lines, and `…` within a line for any text; `ID` in a command is the newest execution of the page. A yaml block
+whose fence names a file is that file for the commands on its page.
 """
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import io
 import json
@@ -69,6 +71,7 @@ HEADING = re.compile(r"^#{1,6} +(.+?) *$", re.M)
 OPTION = re.compile(r"(?<![\w-])-{1,2}[A-Za-z][\w-]*")
 
 COMMANDS_RUN = frozenset({"noetl", "sed", "mv", "cat"})
+ID = re.compile(r"\bID\b")
 
 
 class Block(NamedTuple):
@@ -184,6 +187,44 @@ def test_every_error_code_has_its_row() -> None:
     classes = [each for each in _error_classes(NoetlError) if each.__module__ == errors.__name__]
     assert len(classes) > 1
     assert [each.code for each in classes if f"| `{each.code}` | `{each.__name__}` |" not in text] == []
+
+
+DOTTED = re.compile(r"[a-z_]+\.[a-z_]+")
+NOT_KINDS = {
+    # the moments of a case, keys of shared things, fields of a config, modules, files
+    *("call.done", "call.error", "step.enter", "step.exit"),
+    *("http.policy", "http.session", "python.pool", "auth.headers", "source.query", "queries.sql"),
+    *("collections.abc", "noetl.tools"),
+}
+UNDOTTED_KINDS = {"timeout", "deadline", "playbook.failed", "playbook.cancelled"}
+"""Kinds that are no dotted text in the source: two without a dot, two that are put together."""
+SPEAKING = ("engine", "worker", "control", "tools", "secrets", "results", "store", "embedded.py", "errors.py")
+"""The parts whose failures an execution can show."""
+
+
+@cache
+def dotted_texts() -> frozenset[str]:
+    """Every text of the source that looks like a kind of failure."""
+    found: set[str] = set()
+    for part in SPEAKING:
+        place = ROOT / "src" / "noetl" / part
+        for file in [place] if place.is_file() else sorted(place.rglob("*.py")):
+            for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    found |= {node.value} if DOTTED.fullmatch(node.value) else set()
+    return frozenset(found - EVENT_TYPES.keys() - NOT_KINDS)
+
+
+def test_every_kind_of_failure_the_source_can_give_is_explained() -> None:
+    text = text_of(REFERENCE / "errors.md")
+    assert sorted(kind for kind in dotted_texts() | UNDOTTED_KINDS if f"`{kind}`" not in text) == []
+
+
+def test_no_kind_of_failure_is_explained_that_nothing_gives() -> None:
+    rows = re.findall(r"^\| (`.*?) \|", section(REFERENCE / "errors.md", "Kinds of failure"), re.M)
+    explained = {kind for row in rows for kind in re.findall(r"`([^`]+)`", row)}
+    assert len(explained) > 50
+    assert sorted(explained - dotted_texts() - UNDOTTED_KINDS - {"execution.cancelled"}) == []
 
 
 KNOB_TABLES = {
@@ -466,8 +507,11 @@ CONSOLES = sorted({block.page for block in every_block("console")})
 
 
 def matches(shown: list[str], printed: list[str]) -> bool:
-    """Whether the lines agree; `…` alone on a line stands for any lines."""
-    pattern = "".join(r"(?:.*\n)*?" if line == "…" else re.escape(line) + r"\n" for line in shown)
+    """Whether the lines agree; `…` alone on a line stands for any lines, within one for any text."""
+    pattern = "".join(
+        r"(?:.*\n)*?" if line == "…" else ".*?".join(map(re.escape, line.split("…"))) + r"\n"
+        for line in shown
+    )
     return re.fullmatch(pattern, "".join(line.rstrip() + "\n" for line in printed)) is not None
 
 
@@ -483,20 +527,27 @@ def test_console_blocks_show_what_the_commands_print(page: Path, tmp_path: Path)
         if block.info[:1] != ["console"]:
             continue
         for command, shown in _exchanges(block.text):
-            if command.split()[0] not in COMMANDS_RUN:
+            if re.sub(r"^(\w+=\S+ +)+", "", command).split()[0] not in COMMANDS_RUN:
                 continue
-            done = subprocess.run(
-                ["sh", "-c", command],
-                cwd=tmp_path,
-                env=environment,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                encoding="utf-8",
-                check=False,
-            )
-            printed = done.stdout.splitlines()
+            if ID.search(command):
+                newest = json.loads(_shell("noetl list --json --limit 1", tmp_path, environment))
+                command = ID.sub(newest["executions"][0]["execution_id"], command)
+            printed = _shell(command, tmp_path, environment).splitlines()
             if not matches(shown, printed):
                 assert shown == printed, f"{block.where}: {command}"
+
+
+def _shell(command: str, folder: Path, environment: dict[str, str]) -> str:
+    done = subprocess.run(
+        ["sh", "-c", command],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        check=False,
+    )
+    return done.stdout
 
 
 def _exchanges(text: str) -> Iterator[tuple[str, list[str]]]:

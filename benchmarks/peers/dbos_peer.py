@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 
-from dbos import DBOS, Queue
+from dbos import DBOS
 from workload import (
     ALL_ITEMS,
     ENDPOINTS,
@@ -25,7 +25,6 @@ from workload import (
 )
 
 POLLING_SECONDS = 0.05
-endpoints = Queue("endpoints", worker_concurrency=ENDPOINTS_AT_ONCE, polling_interval_sec=POLLING_SECONDS)
 
 
 def plus_one(number: int) -> int:
@@ -72,24 +71,35 @@ def read_endpoint(endpoint: int) -> int:
 
 @DBOS.workflow()
 def read_all() -> int:
+    endpoints = DBOS.retrieve_queue("endpoints")
     handles = [endpoints.enqueue(read_endpoint, number) for number in range(ENDPOINTS)]
     return sum(handle.get_result() for handle in handles)
 
 
 def main() -> None:
     database = f"sqlite:///{os.environ['PEER_FOLDER']}/dbos.sqlite"
-    config = {"name": "measured", "system_database_url": database, "log_level": "ERROR", "run_admin_server": False}
+    config = {
+        "name": "measured",
+        "system_database_url": database,
+        "log_level": "ERROR",
+        "run_admin_server": False,
+    }
     DBOS(config=config)
     DBOS.launch()
+    DBOS.register_queue(
+        "endpoints", worker_concurrency=ENDPOINTS_AT_ONCE, polling_interval_sec=POLLING_SECONDS
+    )
     try:
         chain(3)
         match wanted():
-            case "start":
-                return
             case "chain":
                 tell(timed(lambda: chain(STEPS), STEPS), store="sqlite")
             case "loop":
-                tell(timed(lambda: asyncio.run(loop(ITEMS)), SUM_OF_ITEMS), store="sqlite", steps="asynchronous")
+                tell(
+                    timed(lambda: asyncio.run(loop(ITEMS)), SUM_OF_ITEMS),
+                    store="sqlite",
+                    steps="asynchronous",
+                )
             case "pages":
                 tell(timed(read_all, ALL_ITEMS), store="sqlite", polling_seconds=POLLING_SECONDS)
     finally:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from _runs import PAGINATION, chain, engine, loop  # noqa: E402 - beside this folder, not in a package
+from _runs import PAGINATION, chain, engine, loop
 
 
 async def measure(folder: Path, address: str) -> None:

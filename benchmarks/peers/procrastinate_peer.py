@@ -62,7 +62,7 @@ def jobs(app: App, expected: Expected) -> dict[str, object]:
 
 async def run(uri: str, workload: str) -> None:
     app = App(connector=PsycopgConnector(conninfo=uri, min_size=4, max_size=20))
-    expected = Expected({"start": 1, "chain": STEPS, "loop": ITEMS, "pages": ALL_ITEMS}[workload])
+    expected = Expected({"chain": STEPS, "loop": ITEMS, "pages": ALL_ITEMS}[workload])
     known = jobs(app, expected)
     width = ENDPOINTS_AT_ONCE if workload == "pages" else IN_FLIGHT
     async with app.open_async():
@@ -76,14 +76,14 @@ async def run(uri: str, workload: str) -> None:
                 first = [{"endpoint": number, "number": 1} for number in range(ENDPOINTS)]
                 await known["pages"].batch_defer_async(*first)
             case _:
-                await known["loop"].batch_defer_async(*({"number": each} for each in range(expected.left)))
+                await known["loop"].batch_defer_async(*({"number": each} for each in range(ITEMS)))
         await expected.done.wait()
         taken = time.perf_counter() - begun
+        durable = await app.connector.execute_query_one_async("SELECT current_setting('fsync') AS fsync")
         worker.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await worker
-    if workload != "start":
-        tell(taken, store="postgresql", concurrency=width)
+    tell(taken, store="postgresql", fsync=durable["fsync"], concurrency=width)
 
 
 def main() -> None:

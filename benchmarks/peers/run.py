@@ -1,4 +1,4 @@
-"""Runs the same small workloads on other engines and on this one, side by side, and prints a table and a plot.
+"""Runs the same small workloads on other engines and on this one, and prints a table and a plot.
 
     make bench-peers
 
@@ -166,7 +166,8 @@ def main() -> int:
                 print(f"{peer.name} is left out: {problem}")
     with tempfile.TemporaryDirectory(dir=BENCH) as folder:
         commits = commits_per_second(Path(folder))
-    print(f"a bare `python -c pass` {bare_python_seconds() * 1000:.1f} ms, SQLite commits (FULL) {commits:.0f}/s")
+    bare = bare_python_seconds() * 1000
+    print(f"a bare `python -c pass` {bare:.1f} ms, SQLite commits of one row with FULL {commits:.0f}/s")
     found: dict[str, dict[str, list[Told]]] = {name: {} for name in ("chain", "loop", "pages")}
     with page_server() as address:
         for _ in range(given.rounds):
@@ -174,7 +175,9 @@ def main() -> int:
                 found[workload].setdefault("noetl", []).append(told)
             for peer in peers:
                 for workload in peer.workloads:
-                    found[workload].setdefault(peer.name, []).append(run_peer(peer, workload, address))
+                    told = run_peer(peer, workload, address)
+                    found[workload].setdefault(peer.name, []).append(told)
+                    print(f"{peer.name} {workload}: {told.problem or f'{told.seconds:.1f} s'}", flush=True)
     for workload, runs in found.items():
         show(workload, runs)
     return 0

@@ -88,6 +88,7 @@ class Embedded:
 
     async def stop(self) -> None:
         """Stops all work and waits until what was decided is in the log; an execution can be resumed."""
+        self.control.stopping = True
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)

@@ -14,7 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.durability.lives import LONG, SHAPES, WAITING, Execution
+from tests.durability.lives import SHAPES, SPECIAL, Execution
 from tests.durability.outside import Outside, Server, outside_server
 from tests.durability.verdict import assert_sound
 
@@ -44,11 +44,8 @@ class Campaign:
 
     def execution(self, name: str) -> Execution:
         folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self._folder))
-        return Execution(
-            (SHAPES | {each.name: each for each in (LONG, WAITING)})[name],
-            folder,
-            Outside(self._server, folder / "journal"),
-        )
+        shape = (SHAPES | SPECIAL)[name]
+        return Execution(shape, folder, Outside(self._server, folder / "journal"))
 
     def undisturbed(self, name: str) -> Undisturbed:
         known = self._undisturbed.get(name)

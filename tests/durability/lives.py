@@ -70,10 +70,14 @@ class Life(NamedTuple):
     stderr: str
 
 
-LONG = Shape("long", 16)
-"""So many events that its state is kept on the way."""
-WAITING = Shape("waiting", 1)
-"""Ends only when it is sent signals."""
+SPECIAL = {
+    shape.name: shape
+    for shape in (
+        Shape("long", 16),  # so many events that its state is kept on the way
+        Shape("waiting", 1),  # ends only when it is sent signals
+        Shape("failing_parent", 2, ("slow_child",)),  # ends badly, while a child is under way
+    )
+}
 
 
 class Execution:

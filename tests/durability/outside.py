@@ -124,7 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
         kind, *words = self.path.strip("/").split("/")
         answer: dict[str, Any] = {"name": words[-1], "given": body.get("given")}
         status = 200
-        if kind == "flaky" and attempt <= int(words[0]):
+        if (kind == "flaky" and attempt <= int(words[0])) or (kind == "refuse" and words[0] == "1"):
             status = 503
         elif kind == "page":
             answer = {**answer, "name": f"{words[2]}-{words[1]}", "more": int(words[1]) < int(words[0])}

@@ -12,7 +12,9 @@ from tests.durability.campaign import Campaign
 from tests.durability.lives import executors_of
 
 
-@pytest.mark.parametrize(("name", "number"), [("nested", signal.SIGINT), ("parallel", signal.SIGTERM)])
+@pytest.mark.parametrize(
+    ("name", "number"), [("nested", signal.SIGINT), ("parallel", signal.SIGTERM), ("parent", signal.SIGINT)]
+)
 def test_an_interrupted_execution_says_how_to_go_on_and_goes_on(
     killing: Campaign, name: str, number: signal.Signals
 ) -> None:
@@ -45,3 +47,11 @@ def test_an_execution_can_be_interrupted_again_and_again(killing: Campaign) -> N
         life = execution.live_until_call(2, lambda process: process.send_signal(signal.SIGINT))
         assert life.exit_code == 130
     killing.to_the_end(execution)
+
+
+def test_a_child_is_cancelled_when_its_parent_fails(killing: Campaign) -> None:
+    execution = killing.execution("failing_parent")
+    life = execution.live()
+    assert life.exit_code == 1, life.stderr
+    ends = sorted(row.status for row in execution.rows() if row.parent_execution_id is not None)
+    assert ends == ["cancelled", "failed"]

@@ -1,6 +1,6 @@
 """`python -m tests.simulation`: many scenarios from numbered seeds, and how often each thing occurred.
 
-`--seed` plays one of them and tells it in full. `--coverage` says which branches of the engine were taken.
+`--seed` plays one of them and tells it in full.
 """
 
 from __future__ import annotations
@@ -14,13 +14,10 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-import coverage
-
 from tests.simulation.play import simulate
 
 CHUNK = 50
 MOST_SHOWN = 20
-ENGINE = Path(__file__).resolve().parents[2] / "src" / "noetl" / "engine"
 
 
 def play_some(seeds: list[int], tell: bool = False) -> tuple[Counter[str], list[tuple[int, str]]]:
@@ -53,30 +50,17 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--seed", type=int, help="only this one, told in full")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
-    parser.add_argument("--coverage", action="store_true", help="measure the engine's branches")
     chosen = parser.parse_args()
     one = chosen.seed is not None
     seeds = [chosen.seed] if one else list(range(chosen.first, chosen.first + chosen.count))
     began = time.monotonic()
-    if chosen.coverage:
-        tally, failed = measured(seeds)
-    else:
-        tally, failed = play_all(seeds, 1 if one else chosen.jobs, tell=one)
+    tally, failed = play_all(seeds, 1 if one else chosen.jobs, tell=one)
     for name, count in sorted(tally.items()):
         print(f"{name:40} {count:>10}")
     for seed, problem in failed[:MOST_SHOWN]:
         print(f"seed {seed}: {problem}", file=sys.stderr)
     print(f"{tally['executions']} executions in {time.monotonic() - began:.1f} s, {len(failed)} failed")
     return 1 if failed else 0
-
-
-def measured(seeds: list[int]) -> tuple[Counter[str], list[tuple[int, str]]]:
-    """Plays in this process, measuring. Module bodies ran before, so their lines count as missed by a few."""
-    watching = coverage.Coverage(data_file=None, branch=True, source=[str(ENGINE)])
-    with watching.collect():
-        played = play_all(seeds, 1, tell=False)
-    watching.report(show_missing=True)
-    return played
 
 
 if __name__ == "__main__":

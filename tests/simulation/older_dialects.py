@@ -30,7 +30,11 @@ class OlderDrawing:
         return {"flag": self.often(0.5), "numbers": list(range(self.chance.randint(0, 4)))}
 
     def args(self) -> Data:
-        drawn: Data = {"v": self.chance.choice([1, 2, 3, "{{ loop_index | default(4) }}", "{{ vars.kept | default(5) }}"])}
+        drawn: Data = {
+            "v": self.chance.choice(
+                [1, 2, 3, "{{ loop_index | default(4) }}", "{{ vars.kept | default(5) }}"]
+            )
+        }
         if self.often(0.25):
             drawn["fails"] = self.chance.choice([1, 2, 99])
         if self.often(0.06):
@@ -46,12 +50,19 @@ class OlderDrawing:
         return drawn
 
     def retry(self) -> Data:
-        drawn: Data = {"max_attempts": self.chance.choice([1, 2, 3]), "initial_delay": self.chance.choice([0.01, 2])}
+        drawn: Data = {
+            "max_attempts": self.chance.choice([1, 2, 3]),
+            "initial_delay": self.chance.choice([0.01, 2]),
+        }
         drawn["backoff_multiplier"] = self.chance.choice([1, 2])
         if self.often(0.3):
-            drawn["retry_when"] = self.chance.choice(["{{ error is defined }}", "{{ attempt < 2 }}", "{{ not success }}"])
+            drawn["retry_when"] = self.chance.choice(
+                ["{{ error is defined }}", "{{ attempt < 2 }}", "{{ not success }}"]
+            )
         if self.often(0.3):
-            drawn["stop_when"] = self.chance.choice(["{{ result.v == 2 }}", "{{ attempt >= 2 }}", "{{ success }}"])
+            drawn["stop_when"] = self.chance.choice(
+                ["{{ result.v == 2 }}", "{{ attempt >= 2 }}", "{{ success }}"]
+            )
         if self.often(0.2):
             drawn["on"] = self.chance.choice([["error"], ["exception"], [503, 404]])
         return drawn
@@ -132,10 +143,14 @@ class OlderDrawing:
 
     def branch(self, later: list[str]) -> Data:
         moment = self.chance.choice(MOMENTS)
-        extra = self.chance.choice(["", "", " and workload.flag", " and result.v == 2", " and error is defined"])
+        extra = self.chance.choice(
+            ["", "", " and workload.flag", " and result.v == 2", " and error is defined"]
+        )
         drawn: Data = {"when": f"{{{{ event.name == '{moment}'{extra} }}}}"}
         if self.often(0.1):
-            drawn["when"] = self.chance.choice(["{{ result.v == 2 }}", "{{ error is defined }}", "{{ 1 / 0 }}"])
+            drawn["when"] = self.chance.choice(
+                ["{{ result.v == 2 }}", "{{ error is defined }}", "{{ 1 / 0 }}"]
+            )
         if self.often(0.15):
             drawn["spec"] = {"priority": self.chance.randint(0, 5)}
         after_call = moment.startswith("call")
@@ -208,7 +223,11 @@ class OlderDrawing:
         return drawn or {"set": {"ctx": {"seen": 1}}}
 
     def waiting_case(self, later: list[str]) -> list[Data]:
-        out: Data = {"next": {"to": [{"step": self.chance.choice(later)}]}} if later else {"result": {"from": "{{ 1 }}"}}
+        out: Data = (
+            {"next": {"to": [{"step": self.chance.choice(later)}]}}
+            if later
+            else {"result": {"from": "{{ 1 }}"}}
+        )
         entries: list[Data] = [
             {"when": "{{ event.name == 'timer.fired' and event.data.timer_id == 'timeout' }}", "then": [out]},
             {"when": "{{ event.name == 'unasked' }}", "then": [{"set": {"ctx": {"told": True}}}, out]},
@@ -227,8 +246,16 @@ class OlderDrawing:
         names_its_join = self.often(0.5)
         if names_its_join:
             loop["join"] = "gather"
-        steps.append({"step": "many", "loop": loop, "next": [{"step": "work", "with": {"item": "{{ item }}"}}]})
-        steps.append({"step": "work", "call": {"task": "one", "with": {"v": "{{ item }}"}}, "next": self.v1_next("gather")})
+        steps.append(
+            {"step": "many", "loop": loop, "next": [{"step": "work", "with": {"item": "{{ item }}"}}]}
+        )
+        steps.append(
+            {
+                "step": "work",
+                "call": {"task": "one", "with": {"v": "{{ item }}"}},
+                "next": self.v1_next("gather"),
+            }
+        )
         gather: Data = {"step": "gather", "with": {"all": "{{ join_results }}"}, "call": {"task": "two"}}
         if not names_its_join:
             gather["join"] = "many"

@@ -366,7 +366,8 @@ class Drawing:
             "{{ ctx.total | default(5) }}",
         ]
         if self.often(0.3):
-            before = self.chance.choice(self.names)
+            # Branches side by side must not read each other: what they find depends on who is first.
+            before = "start" if self.is_diamond else self.chance.choice(self.names)
             reads = ["{{ %s }}", "{{ %s[0].v | default(1) }}", "{{ %s | length }}", "{{ %s.status }}"]
             reads += [
                 "{{ %s.results }}",

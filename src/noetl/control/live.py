@@ -18,6 +18,7 @@ from noetl.engine.facts import Fact
 from noetl.engine.plan import Plan
 from noetl.engine.state import Data, State
 from noetl.engine.turn import Turn
+from noetl.records.event import Event
 from noetl.store.protocol import CatalogEntry
 
 Act = Callable[[Turn], Any]
@@ -31,7 +32,7 @@ class Heard(NamedTuple):
     """An event that was committed, and its place in the log."""
 
     place: int
-    fact: Fact
+    fact: Fact | Event
 
 
 class Asked(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from noetl.control.live import Live
+from noetl.control.live import HEARD, Heard, Live
 from noetl.control.timers import Timers
 from noetl.engine import decide
 from noetl.engine.bodies import PARTS_STORE, is_ref
@@ -88,6 +88,9 @@ class ControlPlane:
         self._plans: dict[str, Plan] = {}
         self._ready: asyncio.Queue[Work] = asyncio.Queue()
         self._timers = Timers(clock)
+        self._giving_up: set[asyncio.Task[None]] = set()
+        self.stopping = False
+        """Set when the process ends: what is cancelled from then on is gone on with by a later one."""
         self.on_revoked: Callable[[str], None] | None = None
         """Hears of each step run that is over, so that what still runs for it is stopped."""
 
@@ -218,6 +221,8 @@ class ControlPlane:
 
     async def settle(self) -> None:
         """Waits until everything that was decided is written."""
+        while self._giving_up:
+            await asyncio.wait(self._giving_up)
         for live in list(self._live.values()):
             await live.settle()
 
@@ -252,7 +257,19 @@ class ControlPlane:
             live = await self.open(child_id)
             keychain, _ = await prepare(live.plan.playbook, live.state.payload)
             await self.resume(child_id, keychain)
-        return await self.finished(child_id)
+        try:
+            return await self.finished(child_id)
+        except asyncio.CancelledError:
+            parent = self._live.get(parent_id)
+            if not self.stopping or parent is None or parent.state.is_over:
+                self._give_up(child_id)
+            raise
+
+    def _give_up(self, child_id: str) -> None:
+        """Cancels a child whose parent no longer waits for it: nobody would ever go on with it."""
+        task = asyncio.create_task(self.cancel(child_id, "the task that called it was stopped"))
+        self._giving_up.add(task)
+        task.add_done_callback(self._giving_up.discard)
 
     # --- work --------------------------------------------------------------------------------------------
 
@@ -385,6 +402,11 @@ class ControlPlane:
         except NoetlError as error:
             raise NotWrittenError(error.message) from error
 
+    async def heard_since(self, live: Live, place: int, *, limit: int | None = None) -> list[Heard]:
+        """What a step can hear of that was committed after a place in the log; of its first `limit` events."""
+        found = await self.store.events(live.state.execution_id, after=place, limit=limit)
+        return [Heard(event.seq, event) for event in found if event.event_type in HEARD]
+
     # --- stored bodies -------------------------------------------------------------------------------------
 
     async def load_body(self, live: Live, ref: Data) -> Any:  # noqa: ANN401 - plain data
@@ -423,7 +445,7 @@ class ControlPlane:
         return whole
 
 
-_RUN_ENDS = frozenset({"step.done", "step.failed", "loop.done"})
+_RUN_ENDS = frozenset({"step.done", "step.failed", "step.skipped", "loop.done"})
 
 
 def _vars_of(turn: Turn) -> Data:

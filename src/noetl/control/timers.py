@@ -15,7 +15,7 @@ from noetl.control.live import Live
 from noetl.engine import decide
 from noetl.engine.state import StepRun
 from noetl.engine.turn import Turn, error_data
-from noetl.errors import NoetlError
+from noetl.errors import NoetlError, TemplateValueError
 from noetl.ids import Clock, seconds_of
 from noetl.playbook.durations import parse_duration
 from noetl.template import Scope, Template
@@ -87,5 +87,5 @@ def _seconds(written: float | Template | None, live: Live, run: StepRun | None) 
     scope = Scope({"workload": live.state.workload, "args": {} if run is None else run.args})
     found = parse_duration(written.evaluate(scope))
     if found is None:
-        raise NoetlError(f"`{written.source}` does not give a duration")
+        raise TemplateValueError(f"`{written.source}` does not give a duration")
     return found

@@ -17,6 +17,7 @@ from noetl.engine.frames import (
     apply_task_done,
     find_frame,
     finished_result,
+    joined_values,
     leave_block,
     open_iteration,
 )
@@ -126,6 +127,7 @@ def _step_scheduled(state: State, event: Happened) -> None:
         scope=taken[-1].scope if taken else event.payload["scope"],
         args=event.payload["args"],
         scheduled_at=event.timestamp,
+        opened=state.seq,
         event=taken[-1].event if taken else None,
     )
     _sent_item(state, event)
@@ -241,7 +243,10 @@ def _loop_started(state: State, event: Happened) -> None:
 
 
 def _iteration_started(state: State, event: Happened) -> None:
-    open_iteration(state, event)
+    frame = open_iteration(state, event)
+    run = state.runs[str(event.step_run_id)]
+    if "block" not in event.payload and run.loop is not None and run.loop.parallel:
+        frame.values = dict(run.frame.values)
 
 
 def _iteration_ended(state: State, event: Happened) -> None:
@@ -254,6 +259,12 @@ def _iteration_ended(state: State, event: Happened) -> None:
     assert loop is not None
     frame = loop.open.pop(event.iteration)
     run.losses = 0
+    if "case" in event.payload:
+        apply_case(frame, None, event.payload, event.timestamp, _shared_values(run, frame))
+    if "ends" in event.payload:
+        loop.closing = event.payload["ends"]
+    if loop.parallel and frame.values != run.frame.values:
+        loop.collected[event.iteration] = frame.values
     if event.event_type == "loop.iteration.done":
         loop.done += 1
         _keep_result(loop, event.iteration, event.payload.get("result"))
@@ -304,8 +315,12 @@ def _task_done(state: State, event: Happened) -> None:
 
 def _shared_values(run: StepRun, frame: Frame) -> dict[str, Any]:
     """Where `set` and `collect` write: iterations in sequence share what the step run holds."""
-    if run.loop is not None and not run.loop.parallel:
+    loop = run.loop
+    if loop is not None and not loop.parallel:
         return run.frame.values
+    if loop is not None and frame is run.frame and loop.collected:
+        # The step itself comes after its iterations: it goes on with what they gathered.
+        run.frame.values, loop.collected = joined_values(run.frame.values, loop.collected), {}
     return frame.values
 
 
@@ -326,8 +341,10 @@ def _case_moved(state: State, event: Happened) -> None:
 
 def _sink_processed(state: State, event: Happened) -> None:
     _case_moved(state, event)
+    frame = find_frame(state, event)
+    frame.sink_attempt = (event.attempt or 1) + 1 if event.payload.get("again") else 1
     if event.payload.get("of_step"):
-        find_frame(state, event).stored = True
+        frame.stored = True
 
 
 def _ctx_patched(state: State, event: Happened) -> None:
@@ -336,6 +353,9 @@ def _ctx_patched(state: State, event: Happened) -> None:
 
 def _vars_set(state: State, event: Happened) -> None:
     state.vars.update(event.payload["vars"])
+    run = state.runs.get(str(event.step_run_id))
+    if run is not None:
+        run.frame.kept = True
 
 
 def _signal_received(state: State, event: Happened) -> None:
@@ -403,6 +423,7 @@ HANDLERS: Final[dict[str, Callable[[State, Happened], None]]] = {
     "timer.fired": _timer_fired,
     "case.evaluated": _case_moved,
     "next.requested": _case_moved,
+    "retry.started": _case_moved,
     "sink.processed": _sink_processed,
     "ctx.patched": _ctx_patched,
     "vars.set": _vars_set,

@@ -65,6 +65,9 @@ def was_taken(run: StepRun, facts: list[Fact]) -> bool:
     """
     for fact in facts:
         kind = fact.event_type
+        if "case" in fact.payload:
+            place = _place(run, fact.iteration_id)
+            return place is None or _was_told(place.frame, fact.payload["case"])
         if kind == "step.started":
             return run.started_at is not None
         if kind == "loop.iteration.started":
@@ -78,6 +81,11 @@ def was_taken(run: StepRun, facts: list[Fact]) -> bool:
 _MOVING = frozenset(
     {"task.done", "loop.started", "loop.done", "loop.iteration.done", "loop.iteration.failed"}
 )
+
+
+def _was_told(frame: Frame, said: Data) -> bool:
+    """Whether a case was recorded as it was then, or later."""
+    return frame.case is not None and frame.case.told >= said["frame"]["told"]
 
 
 def _is_past(run: StepRun, place: Place, fact: Fact) -> bool:
@@ -103,7 +111,7 @@ def _has_begun(run: StepRun, fact: Fact) -> bool:
     return has_begun(place.frame.block, fact.iteration)
 
 
-def open_iteration(state: State, event: Fact | Event) -> None:
+def open_iteration(state: State, event: Fact | Event) -> Frame:
     """Begins an iteration of a step's loop or of a block."""
     run = state.runs[str(event.step_run_id)]
     assert event.iteration is not None
@@ -111,7 +119,7 @@ def open_iteration(state: State, event: Fact | Event) -> None:
     is_step_loop = event.iteration_id.count("/") == 1
     loop = run.loop if is_step_loop else find_frame(state, event, outer=True).block
     assert loop is not None
-    begin_iteration(loop, event.iteration)
+    return begin_iteration(loop, event.iteration)
 
 
 def begin_iteration(loop: LoopRun | BlockFrame, index: int) -> Frame:
@@ -191,7 +199,7 @@ def apply_case(frame: Frame, label: str | None, payload: Data, timestamp: str, v
         frame.case.outcome = payload["outcome"]
     elif before is not None:
         frame.case.outcome = before.outcome
-    frame.wake_at = None
+    frame.wake_at = payload.get("wake_at")
     frame.block = None
     then = payload.get("then", {})
     if "outcome" not in payload or label is None:
@@ -226,6 +234,21 @@ def apply_change(values: Data, change: list[Any]) -> None:
     else:
         held.append(value)
     values[into] = held
+
+
+def joined_values(base: Data, collected: dict[int, Data]) -> Data:
+    """What parallel iterations gathered, joined in index order: lists are added up, else the last wins."""
+    joined = dict(base)
+    for index in sorted(collected):
+        for name, value in collected[index].items():
+            before = base.get(name)
+            if isinstance(value, list):
+                start = len(before) if isinstance(before, list) else 0
+                held = joined.get(name)
+                joined[name] = [*(held if isinstance(held, list) else []), *value[start:]]
+            elif value != before:
+                joined[name] = value
+    return joined
 
 
 def leave_block(frame: Frame, label: str, result: Any, position: int) -> None:  # noqa: ANN401 - plain data

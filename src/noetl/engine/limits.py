@@ -97,7 +97,35 @@ class _Shortening:
                 }
             elif name == "outcome":
                 shorter[name] = {**part, "result": self.value(part.get("result"))}
+            elif name == "case":
+                shorter[name] = self.case(part)
+            elif name == "next":
+                shorter[name] = self.route(part) if isinstance(part, dict) else part
+            elif name == "ends":
+                route, result = part["route"], part["result"]
+                shorter[name] = {**part, "route": self.route(route), "result": [self.value(each) for each in result]}
         return shorter
+
+    def case(self, said: Data) -> Data:
+        frame = said["frame"]
+        shorter: Data = {**said, "frame": {**frame, "routes": [self.route(each) for each in frame["routes"]]}}
+        shorter["frame"]["result"] = [self.value(each) for each in frame["result"]]
+        if "changes" in said:
+            shorter["changes"] = [self.change(each) for each in said["changes"]]
+        return shorter
+
+    def route(self, route: Data) -> Data:
+        return {**route, "selected": [self.entry(entry) for entry in route["selected"]]}
+
+    def change(self, change: list[Any]) -> list[Any]:
+        """What `set` or `collect` did: a list that was appended stays one element, another is many."""
+        if change[0] == "set":
+            return ["set", self.values(change[1])]
+        kind, into, mode, value = change
+        short = self.value(value)
+        if mode == "extend" and is_ref(short) and isinstance(value, list):
+            short = {**short, "spread": True}
+        return [kind, into, mode, short]
 
     def step(self, kept: Data) -> Data:
         return {**kept, "result": self.value(kept["result"]), "results": self.values(kept["results"])}

@@ -131,7 +131,9 @@ def repeat(
         delay = retries(task.retry, outcome, frame.attempt, scope, bodies)
         if delay is not None:
             return Then("retry", delay=delay * (0.5 + chance / 2) if task.retry.backoff.jitter else delay)
-    if task.poll is None or outcome["status"] == "error" or is_ready(task.poll, outcome, frame.attempt, scope, bodies):
+    if task.poll is None or outcome["status"] == "error":
+        return None
+    if is_ready(task.poll, outcome, frame.polls + 1, scope, bodies):
         return None
     since = frame.polled_since if frame.polled_since is not None else now
     if poll_is_spent(task.poll, frame.polls + 1, now - since, scope):

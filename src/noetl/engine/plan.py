@@ -14,7 +14,6 @@ from noetl.playbook.diagnostics import Position
 from noetl.playbook.model import Case, Loop, Playbook, Step
 from noetl.template import Template
 
-
 _LEAVES: Final = frozenset({type(None), bool, int, float, str, Position})
 """What most of a model is made of, and holds no template."""
 

@@ -14,6 +14,7 @@ import msgspec
 Data: TypeAlias = dict[str, Any]
 ExecutionStatus: TypeAlias = Literal["requested", "running", "paused", "completed", "failed", "cancelled"]
 StepStatus: TypeAlias = Literal["done", "failed", "skipped", "cancelled", "running"]
+Phase: TypeAlias = Literal["enter", "call", "after", "waiting", "exit", "end"]
 
 SCHEMA_VERSION = 1
 
@@ -44,7 +45,11 @@ class BlockFrame(Part):
 class CaseFrame(Part):
     """Where a case stands: which moment, which chains are still to run, and what they decided so far."""
 
-    phase: Literal["enter", "call", "after", "exit", "end"] = "enter"
+    phase: Phase = "enter"
+    asked: bool = False
+    """The branches of this phase were selected: those that are left stand in the queue."""
+    told: int = 0
+    """How often the case was recorded."""
     event: str = ""
     """The moment whose chains are running: `step.enter`, `call.done`, `call.error`, `step.exit`."""
     queue: list[int] = []
@@ -96,6 +101,10 @@ class Frame(Part):
     """What `set` and `collect` hold: it lives with the step run."""
     stored: bool = False
     """The step's sink has run."""
+    sink_attempt: int = 1
+    """Attempts of the sink that is running."""
+    kept: bool = False
+    """The step's variables were set."""
     begun: bool = False
 
 
@@ -153,6 +162,8 @@ class StepRun(Part):
     scope: str
     args: Data
     scheduled_at: str
+    opened: int = 0
+    """The place in the log where it was scheduled."""
     event: Data | None = None
     """The boundary event that led here."""
     started_at: str | None = None

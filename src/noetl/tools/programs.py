@@ -2,8 +2,9 @@
 
 A child has a session of its own, a clean environment and a private folder for temporary files. It is ended
 with all of its group when it is done, when the task is cancelled, and when the process that started it
-dies. Texts that may hold secrets reach it through unnamed files, never through its command line. What an
-exit code means is for the caller.
+dies; what has left the group is found by its tag, as with code processes, except after that last case.
+Texts that may hold secrets reach it through unnamed files, never through its command line. What an exit
+code means is for the caller.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import IO, Any, Final
 import msgspec
 
 from noetl.tools.processes.limits import Limits
+from noetl.tools.processes.orphans import TAG_VARIABLE, adopt_orphans, end_orphans
 
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 SHELL: Final = "/bin/sh"
@@ -102,6 +104,7 @@ async def run_program(program: Program, log: Callable[[str], None]) -> Ended:
         temporary = files.enter_context(
             tempfile.TemporaryDirectory(prefix="noetl-", ignore_cleanup_errors=True)
         )
+        tag = Path(temporary).name
         env = {"PATH": PATH, "LANG": "C.UTF-8", "HOME": str(program.cwd), "TMPDIR": temporary}
         passed = []
         argv = list(program.argv)
@@ -112,11 +115,13 @@ async def run_program(program: Program, log: Callable[[str], None]) -> Ended:
             passed.append(files.enter_context(unnamed_file(program.credential)))
             env["NOETL_AUTH"] = f"/dev/fd/{passed[-1]}"
         stdin = files.enter_context(unnamed_file(program.stdin or b""))
-        child = _start(program, argv, env | dict(program.env), passed, stdin)
+        adopt_orphans()
+        child = _start(program, argv, env | dict(program.env) | {TAG_VARIABLE: tag}, passed, stdin)
         try:
             return await _attend(child, program, log)
         finally:
             await _end(child)
+            await asyncio.to_thread(end_orphans, lambda found: found == tag)
 
 
 class Child:

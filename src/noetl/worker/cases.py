@@ -17,7 +17,7 @@ from noetl.engine.moments import result_names, value_names, with_names
 from noetl.engine.pipeline import Then, action_id, repeat
 from noetl.engine.repeats import retries, seconds
 from noetl.engine.scope import render, render_each, render_inner
-from noetl.engine.state import CaseFrame, Data
+from noetl.engine.state import CaseFrame, Data, Phase
 from noetl.errors import TemplateError
 from noetl.playbook.layering import merge
 from noetl.playbook.model import (
@@ -28,6 +28,7 @@ from noetl.playbook.model import (
     FailAction,
     NextAction,
     ResultAction,
+    Retry,
     RetryAction,
     SetAction,
     SinkAction,
@@ -73,15 +74,19 @@ class CaseRun:
     async def enter(self) -> None:
         """The moment before anything runs."""
         if self.frame.phase == "enter":
-            if not self.frame.queue:
+            if not self.frame.asked:
                 await self._ask(ENTER, decides=False)
             await self._chains()
-            self.frame.phase = "call"
+            self.move("call")
 
     def begin_iteration(self) -> None:
         """An iteration begins with its call: the step was entered before its loop."""
         if self.frame.phase == "enter":
-            self.frame.phase = "call"
+            self.move("call")
+
+    def move(self, phase: Phase) -> None:
+        """Goes on to a phase about which nothing was asked yet."""
+        self.frame.phase, self.frame.asked = phase, False
 
     async def cycle(self) -> None:
         """Calls the tool, and again as often as the chains say."""
@@ -90,14 +95,13 @@ class CaseRun:
                 if self.case.call is None:
                     break
                 await self._call()
-                self.frame.phase = "after"
+            if not self.frame.asked:
                 await self._ask_after_call()
-            self.frame.phase = "after"
             await self._chains()
             if self.frame.phase == "after":
                 break
         if self.frame.phase in ("call", "after"):
-            self.frame.phase = "exit"
+            self.move("exit")
         if is_failed(self.frame) and not self.frame.skipped:
             assert self.frame.outcome is not None
             assert self.case.call is not None
@@ -106,32 +110,29 @@ class CaseRun:
     async def leave(self) -> None:
         """The moment when the step is about to end well."""
         if self.frame.phase == "exit" and not self.frame.skipped:
-            if not self.frame.queue:
+            if not self.frame.asked:
                 await self._ask(EXIT, decides=self.case.call is None)
             await self._chains()
-        self.frame.phase = "end"
+        self.move("end")
 
     def _is_settled(self) -> bool:
         """Nothing more is called once the step is skipped, or a way out of it was decided on entry."""
-        return self.frame.skipped or (bool(self.frame.routes) and not self.frame.queue)
+        return self.frame.skipped or (self.frame.calls == 0 and bool(self.frame.routes))
 
     async def _ask(self, name: str, *, decides: bool) -> None:
-        matched = await with_bodies(
-            lambda: select(self.case, name, self._scope, decides=decides), self.lease.load_body
-        )
+        matched = await self._evaluated(lambda: select(self.case, name, self._scope, decides=decides))
         self._selected(name, matched)
 
     async def _ask_after_call(self) -> None:
         outcome = self.frame.outcome
         assert outcome is not None
-        name, matched = await with_bodies(
-            lambda: after_call(self.case, outcome, self._scope), self.lease.load_body
-        )
+        name, matched = await self._evaluated(lambda: after_call(self.case, outcome, self._scope))
         self._selected(name, matched)
 
     def _selected(self, name: str, matched: list[int], **extra: Any) -> None:  # noqa: ANN401 - plain data
         frame = self.frame
         frame.event, frame.queue, frame.action, frame.chain_attempt = name, matched, 0, 1
+        frame.asked = True
         if matched or name == DONE or extra:
             self._say("case.evaluated", {**evaluated(self.case, name, matched), **extra})
 
@@ -140,12 +141,14 @@ class CaseRun:
     async def _chains(self) -> None:
         """Runs the selected branches one after the other."""
         frame = self.frame
+        await self._rest()
         while frame.queue and not frame.skipped:
             branch = branch_of(self.case, frame)
             try:
                 while frame.action < len(branch.actions):
                     action = branch.actions[frame.action]
-                    frame.action += 1
+                    if not isinstance(action, TaskAction | SinkAction):
+                        frame.action += 1  # those two move on when they are recorded as done
                     if await self._act(action):
                         return
                     if not frame.queue or branch_of(self.case, frame) is not branch:
@@ -161,26 +164,44 @@ class CaseRun:
         frame.queue = frame.queue[1:]
         frame.action, frame.chain_attempt = 0, 1
 
-    async def _chain_again(self, retry: Any, failed: Failed) -> bool:  # noqa: ANN401 - the chain's retry
+    async def _chain_again(self, retry: Retry, failed: Failed) -> bool:
         frame = self.frame
         outcome: Data = {"status": "error", "result": None, "error": failed.error}
-        scope = self._scope(frame.event)
-        delay = retries(retry, outcome, frame.chain_attempt, scope, self.pipeline.around.bodies)
+        delay = await self._delay(retry, outcome, frame.chain_attempt)
         if delay is None:
             return False
         frame.chain_attempt += 1
         frame.action = 0
-        self._say("retry.started", {"scope": "chain", "delay": delay})
-        await self.pipeline.commit()
-        await asyncio.sleep(delay)
+        await self._again({"scope": "chain"}, delay)
+        await self._rest()
         return True
+
+    async def _delay(self, retry: Retry, outcome: Data, attempt: int) -> float | None:
+        """The wait before another attempt; None: there is none."""
+        bodies = self.pipeline.around.bodies
+        delay: float | None = await self._evaluated(
+            lambda: retries(retry, outcome, attempt, self._scope(self.frame.event), bodies)
+        )
+        return delay * (0.5 + self.lease.chance() / 2) if delay and retry.backoff.jitter else delay
+
+    async def _again(self, about: Data, delay: float) -> None:
+        """Records that a chain or a call is to be repeated, and when."""
+        self.outer.wake_at = self.lease.now() + delay
+        self._say("retry.started", {**about, "delay": delay, "wake_at": self.outer.wake_at})
+        await self.pipeline.commit()
+
+    async def _rest(self) -> None:
+        """Waits until the moment for which the last repetition was recorded."""
+        if self.outer.wake_at is not None:
+            await asyncio.sleep(max(0.0, self.outer.wake_at - self.lease.now()))
 
     async def _act(self, action: Action) -> bool:
         """Carries out one action. True: control goes back to the call."""
         frame = self.frame
         match action:
             case SetAction():
-                self._change(["set", await self._rendered_each(action.values)])
+                values = await self._rendered_each(action.values)
+                self._change(["set", {name: await self.lease.stored(value) for name, value in values.items()}])
             case CollectAction():
                 value = await self.lease.stored(await self._value(action.source), spread=action.mode == "extend")
                 self._change(["collect", action.into, action.mode, value])
@@ -211,7 +232,7 @@ class CaseRun:
 
     def _back_to_call(self) -> bool:
         self.frame.queue = []
-        self.frame.phase = "call"
+        self.move("call")
         return True
 
     async def _retry(self, action: RetryAction) -> bool:
@@ -221,15 +242,12 @@ class CaseRun:
         if outcome["status"] != "error" and always.stop_when is None and always.retry_when is None:
             # Whoever writes `retry` under a condition on the answer wants the call again.
             outcome = {**outcome, "status": "error", "error": {"kind": "case.retry", "message": "asked for again"}}
-        scope = self._scope(frame.event)
-        delay = retries(always, outcome, frame.call_attempt, scope, self.pipeline.around.bodies)
+        delay = await self._delay(always, outcome, frame.call_attempt)
         if delay is None:
             return False
         frame.call_attempt += 1
         self._back_to_call()
-        self._say("retry.started", {"delay": delay})
-        await self.pipeline.commit()
-        await asyncio.sleep(delay)
+        await self._again({}, delay)
         return True
 
     async def _next(self, action: NextAction) -> None:
@@ -245,7 +263,7 @@ class CaseRun:
                 "priority": action.priority,
                 "policy": policy,
                 "branch": branch.id,
-                "delay": seconds(action.delay, scope),
+                "delay": await self._evaluated(lambda: seconds(action.delay, scope)),
             }
         )
         if policy == "end_step":
@@ -295,8 +313,7 @@ class CaseRun:
         """Runs a task with its retries and polls; its last outcome."""
         pipeline, outer, lease = self.pipeline, self.outer, self.lease
         while True:
-            if outer.wake_at is not None:
-                await asyncio.sleep(max(0.0, outer.wake_at - lease.now()))
+            await self._rest()
             about = self._about(task)
             scope = self._task_scope(task, about["action_id"], is_call=is_call)
             pipeline.pending.append(pipeline.narrator.task("task.started", lease.timestamp(), **about))
@@ -311,7 +328,9 @@ class CaseRun:
             if then.do == "fail":
                 outcome = {**outcome, "status": "error", "error": then.error}
             self._record(task, outcome, then, about, is_call=is_call)
-            await pipeline.commit()
+            if is_call or then.do in ("retry", "poll") or outcome["status"] != "error":
+                await pipeline.commit()
+            # A named task that failed is recorded with what its failure leads to.
             if then.do not in ("retry", "poll"):
                 return outcome
 
@@ -328,8 +347,12 @@ class CaseRun:
         at = self.lease.timestamp()
         log, signal = about.pop("log", None), about.pop("signal", None)
         frame = self.frame
-        if is_call and then.do not in ("retry", "poll"):
-            frame.outcome, frame.phase = outcome, "after"
+        if then.do not in ("retry", "poll"):
+            if is_call:
+                frame.outcome = outcome
+                self.move("after")
+            else:
+                frame.action += 1
         payload: Data = {"outcome": outcome, "then": then.to_data(), "case": self._taken()}
         if is_call and then.do not in ("retry", "poll"):
             payload["case"]["call"] = True
@@ -354,16 +377,27 @@ class CaseRun:
 
     async def _sink(self, action: SinkAction) -> None:
         """Stores by a sink of the chain; it fails the step if it fails."""
-        names = self._names(self.frame.event)
-        error = await self.pipeline.run_sink(action.sink, names, case=self._taken)
+        frame, following = self.frame, self.frame.action + 1
+
+        def stored(again: bool) -> Data:
+            frame.action = frame.action if again else following
+            return self._taken()
+
+        error = await self.pipeline.run_sink(action.sink, self._names(frame.event), case=stored)
+        frame.action = following
         if error is not None:
             raise Failed(error, action.sink.task.label)
 
     # --- what is recorded ---------------------------------------------------------------------------------
 
+    def left_to_tell(self) -> Data | None:
+        """What is to be recorded with the end of an iteration: what changed since the last event."""
+        return self._taken() if self.changes else None
+
     def _taken(self) -> Data:
         """The case as it stands, with the changes of its values since it was last recorded."""
         changes, self.changes = self.changes, []
+        self.frame.told += 1
         said: Data = {"frame": msgspec.to_builtins(msgspec.structs.replace(self.frame, outcome=None))}
         if changes:
             said["changes"] = changes
@@ -433,4 +467,4 @@ class CaseRun:
         return winner(self.frame.routes)
 
 
-_MOVING = frozenset({"case.evaluated", "next.requested"})
+_MOVING = frozenset({"case.evaluated", "next.requested", "retry.started"})

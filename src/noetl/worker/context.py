@@ -74,10 +74,9 @@ class TaskContext:
         return worker.source_name(live), worker.text_line(live, self._task, field)
 
     async def run_playbook(self, path: str, version: int | None, payload: dict[str, Any]) -> ChildEnd:
-        """Runs another playbook as a child execution."""
-        state = await self._lease.worker.run_child(
-            self._lease.execution_id, self._call.action_id, path, version, payload
-        )
+        """Runs another playbook as a child execution; each attempt has its own, also after a crash."""
+        attempt = f"{self._call.action_id}/{self._call.attempt}"
+        state = await self._lease.worker.run_child(self._lease.execution_id, attempt, path, version, payload)
         return ChildEnd(state.execution_id, state.status, state.result, state.error)
 
     async def wait_for_signal(self, name: str) -> Any:  # noqa: ANN401 - plain data

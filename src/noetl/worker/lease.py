@@ -10,7 +10,7 @@ import msgspec
 
 from noetl.control.plane import Work
 from noetl.engine.bodies import is_ref
-from noetl.engine.frames import iteration_path, left_to_run, writes_of
+from noetl.engine.frames import iteration_path, joined_values, left_to_run, writes_of
 from noetl.engine.limits import reference
 from noetl.engine.loops import loop_results
 from noetl.engine.moments import value_names, with_names
@@ -108,20 +108,35 @@ class StepLease:
     async def _complete(self, pipeline: Pipeline, end: PipelineEnd) -> PipelineEnd:
         """What follows a good end of a step: its variables, then its sink."""
         step, names = self.step, value_names(end.result, {"status": "ok"}, self.around.bodies)
-        if step.vars:
-            scope = with_names(pipeline.case_scope(), names)
-            try:
-                found = await with_bodies(lambda: render_each(step.vars, scope), self.load_body)
-            except TemplateError as error:
-                problem = {"kind": error.code, "message": f"`vars`: {error.message}", "retryable": False}
-                return end._replace(error=pipeline.located(problem, None))
-            self.around.vars.update(found)
-            pipeline.pending.append(pipeline.narrator.step("vars.set", self.timestamp(), vars=found))
+        try:
+            await self._set_vars(pipeline, end.result)
+        except Failed as failed:
+            return end._replace(error=pipeline.located(failed.error, None))
         if step.sink is not None and not pipeline.frame.stored:
             problem_of_sink = await pipeline.run_sink(step.sink, names, of_step=True)
             if problem_of_sink is not None:
                 return end._replace(error=pipeline.located(problem_of_sink, step.sink.task.label))
         return end
+
+    async def keep_vars(self, pipeline: Pipeline, case: CaseRun, shown: Any = None) -> None:  # noqa: ANN401
+        """Sets the step's variables before the moment of its exit. Failed: they cannot be rendered."""
+        if case.frame.phase == "exit" and not case.frame.skipped:
+            await self._set_vars(pipeline, case.result if shown is None else shown)
+
+    async def _set_vars(self, pipeline: Pipeline, result: Any) -> None:  # noqa: ANN401 - plain data
+        written = self.step.vars
+        if not written or pipeline.frame.kept:
+            return
+        names = value_names(result, {"status": "ok"}, self.around.bodies)
+        scope = with_names(pipeline.case_scope(), names)
+        try:
+            found = await with_bodies(lambda: render_each(written, scope), self.load_body)
+        except TemplateError as error:
+            message = f"`vars`: {error.message}"
+            raise Failed({"kind": error.code, "message": message, "retryable": False}) from error
+        self.around.vars.update(found)
+        pipeline.frame.kept = True
+        pipeline.pending.append(pipeline.narrator.step("vars.set", self.timestamp(), vars=found))
 
     async def _report_end(self, pipeline: Pipeline, end: PipelineEnd, **payload: Any) -> None:  # noqa: ANN401
         narrator, at = pipeline.narrator, self.timestamp()
@@ -178,9 +193,10 @@ class StepLease:
         route, skipped = closing.get("route"), False
         if case is not None:
             if case.frame.phase in ("call", "after"):
-                case.frame.phase = "exit"
+                case.move("exit")
             if not case.frame.result:
                 case.shown = result
+            await self.keep_vars(outer, case, result)
             await case.leave()
             if case.frame.result:
                 result = case.frame.result[0]
@@ -211,10 +227,10 @@ class StepLease:
             parallel=running.parallel,
         )
         pipeline.pending = events
-        if running.parallel:
-            frame.values = frame.values or dict(self.frame.values)
-        else:
+        if not running.parallel:
             frame.values = self.frame.values
+        elif events:
+            frame.values = dict(self.frame.values)
         end = await pipeline.run()
         if end.route is not None:
             set_result = frame.case.result if frame.case is not None else []
@@ -227,7 +243,9 @@ class StepLease:
 
     def _iteration_end(self, narrator: Narrator, end: PipelineEnd, closing: Data | None) -> ReportedEvent:
         at = self.timestamp()
-        extra = {"ends": closing} if end.route is not None else {}
+        extra: Data = {"ends": closing} if end.route is not None else {}
+        if end.case is not None:
+            extra["case"] = end.case
         if end.error is None:
             return narrator.iterating("loop.iteration.done", at, "success", result=end.result, **extra)
         return narrator.iterating("loop.iteration.failed", at, "error", error=end.error, **extra)
@@ -375,21 +393,6 @@ class StepLease:
             return self.workbook_task(inner, given, scope)
         parts = {field: getattr(inner, field) for field in inner.__struct_fields__}
         return Task(**parts | {"label": task.label}), given
-
-
-def joined_values(base: Data, collected: dict[int, Data]) -> Data:
-    """What parallel iterations gathered, joined in index order: lists are added up, else the last wins."""
-    joined = dict(base)
-    for index in sorted(collected):
-        for name, value in collected[index].items():
-            before = base.get(name)
-            if isinstance(value, list):
-                start = len(before) if isinstance(before, list) else 0
-                held = joined.get(name)
-                joined[name] = [*(held if isinstance(held, list) else []), *value[start:]]
-            elif value != before:
-                joined[name] = value
-    return joined
 
 
 async def _first_trouble(lanes: list[asyncio.Task[None]], failures: list[Data]) -> None:

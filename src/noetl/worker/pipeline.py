@@ -44,6 +44,8 @@ class PipelineEnd(NamedTuple):
     route: Data | None = None
     """The way out that a case decided."""
     skipped: bool = False
+    case: Data | None = None
+    """What a case has still to record: its last changes."""
 
 
 class Stopped(Exception):  # noqa: N818 - not an error: the control plane wants no more of this work
@@ -278,10 +280,12 @@ class Pipeline:
                 run.begin_iteration()
             await run.cycle()
             if self.iteration is None:
+                await self.lease.keep_vars(self, run)
                 await run.leave()
         except Failed as failed:
-            return PipelineEnd(error=self.located(failed.error, failed.task), route=run.route)
-        return PipelineEnd(run.result, route=run.route, skipped=run.frame.skipped)
+            error = self.located(failed.error, failed.task)
+            return PipelineEnd(error=error, route=run.route, case=run.left_to_tell())
+        return PipelineEnd(run.result, route=run.route, skipped=run.frame.skipped, case=run.left_to_tell())
 
     async def _waiting(self, case: Case) -> PipelineEnd:
         """Runs a case that waits for events."""
@@ -315,11 +319,11 @@ class Pipeline:
         return f"/{case.event}/{case.calls}/{case.queue[0]}/{case.action}/{case.chain_attempt}"
 
     async def run_sink(
-        self, sink: Sink, names: Data, *, case: Callable[[], Data] | None = None, of_step: bool = False
+        self, sink: Sink, names: Data, *, case: Callable[[bool], Data] | None = None, of_step: bool = False
     ) -> Data | None:
         """Runs a sink whose predicate holds; its error, if it failed."""
         lease, task = self.lease, sink.task
-        place = f"{self.where}/sink{self._chain_place()}" if case is not None else f"{self.where}/sink"
+        place = f"{self.where}/sink{self._chain_place()}" if case is not None else f"{self.where}/sink/{self.frame.attempt}"
         call_id = action_id(lease.run_id, place, self.frame.position, self.frame.entry)
         scope = with_names(self._scope(task, call_id), names)
         try:
@@ -328,35 +332,54 @@ class Pipeline:
             return {"kind": error.code, "message": error.message, "retryable": False}
         if not wanted:
             return None
-        attempt = 1
         while True:
             about: Data = {
                 "label": task.label,
                 "task_run_id": f"{place}:{self.frame.entry}",
-                "attempt": attempt,
+                "attempt": self.frame.sink_attempt,
                 "action_id": call_id,
             }
             self.pending.append(self.narrator.task("sink.started", lease.timestamp(), **about))
             outcome = await self.call_tool(task, scope, about)
-            delay = None
-            if task.retry is not None:
-                delay = retries(task.retry, outcome, attempt, scope, self.around.bodies)
+            delay, outcome = await self._sink_delay(task, outcome, scope)
             about.pop("log", None)
             about.pop("signal", None)
             payload: Data = {"outcome": outcome}
-            if of_step and delay is None:
+            if delay is not None:
+                payload["again"] = True
+            elif of_step:
                 payload["of_step"] = True
             if case is not None:
-                payload["case"] = case()
+                payload["case"] = case(delay is not None)
             status = outcome_status(outcome["status"])
             self.pending.append(
                 self.narrator.task("sink.processed", lease.timestamp(), status=status, payload=payload, **about)
             )
-            await self.commit()
             if delay is None:
-                return outcome["error"] if outcome["status"] == "error" else None
-            attempt += 1
+                self.frame.sink_attempt = 1
+                if outcome["status"] == "error":
+                    return outcome["error"]
+                if case is not None:
+                    await self.commit()
+                # Otherwise it is recorded with the task or the step it belongs to, so that neither is lost alone.
+                return None
+            self.frame.sink_attempt += 1
+            await self.commit()
             await asyncio.sleep(delay)
+
+    async def _sink_delay(self, task: Task, outcome: Data, scope: Scope) -> tuple[float | None, Data]:
+        """The wait before the next attempt of a sink, if there is one, and its outcome."""
+        retry, attempt = task.retry, self.frame.sink_attempt
+        if retry is None:
+            return None, outcome
+        try:
+            delay = await with_bodies(
+                lambda: retries(retry, outcome, attempt, scope, self.around.bodies), self.lease.load_body
+            )
+        except TemplateError as error:
+            problem = {"kind": error.code, "message": error.message, "retryable": False}
+            return None, {**outcome, "status": "error", "error": problem}
+        return delay, outcome
 
     # --- pipelines inside this one ----------------------------------------------------------------------
 

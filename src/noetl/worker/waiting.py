@@ -1,7 +1,7 @@
 """Drives a step that waits for events: signals, timers, and the ends of other steps.
 
 It holds no slot and no process while it waits. What it has looked at is recorded, so after a restart it
-goes on with the first event it has not seen; signals stay in the mailbox until then.
+goes on with the first event it has not seen.
 """
 
 from __future__ import annotations
@@ -10,11 +10,9 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from noetl.engine.cases import at_event
-from noetl.engine.facts import Fact
 from noetl.engine.state import Data
 from noetl.ids import seconds_of
 from noetl.playbook.model import Case
-from noetl.worker.calls import with_bodies
 from noetl.worker.cases import CaseRun
 
 if TYPE_CHECKING:
@@ -35,7 +33,7 @@ class WaitingCase(CaseRun):
         try:
             await self._begin()
             if not self._is_over():
-                await self._missed()
+                await self._look_back()
             while not self._is_over():
                 await self._look(await heard.get())
         finally:
@@ -45,63 +43,68 @@ class WaitingCase(CaseRun):
 
     async def _begin(self) -> None:
         """The step is entered, and its tool called if it has one; then what a crash left open."""
+        frame = self.frame
         await self.enter()
         await self.pipeline.commit()
-        if self.case.call is not None and self.frame.outcome is None:
+        if frame.phase == "waiting":
+            if frame.queue:
+                self._current = await self._event_at(frame.seen)
+                await self._react()
+        elif self.case.call is not None:
             await self.cycle()
-        if self.frame.queue:
-            await self._chains()
-        self.frame.phase = "after"
+        if not self._is_over():
+            self.move("waiting")
 
     def _is_over(self) -> bool:
         frame = self.frame
-        return bool(frame.routes or frame.result or frame.skipped)
+        return not frame.queue and bool(frame.routes or frame.result or frame.skipped)
 
-    async def _missed(self) -> None:
-        """Signals that came before the step, and what a crash kept from being looked at: signals and timers."""
-        live, step = self.lease.live, self.lease.step.name
-        timers = {place: name for name, place in live.state.runs[self.lease.run_id].fired.items()}
-        for place in sorted([*live.state.mailbox, *timers]):
-            if place <= self.frame.seen or place in live.taken or self._is_over():
-                continue
-            at = self.lease.timestamp()
-            if place in timers:
-                await self._take(place, "timer.fired", {"timer_id": timers[place]}, at, step)
-            elif place in live.state.mailbox:
+    async def _look_back(self) -> None:
+        """Looks at signals from before the step, and at all it could have heard since and has not."""
+        live, seen = self.lease.live, self.frame.seen
+        opened = live.state.runs[self.lease.run_id].opened
+        for place in sorted(live.state.mailbox):
+            if seen < place <= opened and place not in live.taken and not self._is_over():
                 found = live.state.mailbox[place]
-                await self._take(place, found["name"], found["data"], at, None, signal=True)
+                await self._take(place, _event(found["name"], found["data"], self.lease.timestamp(), None), signal=True)
+        for heard in await self.lease.worker.control.heard_since(live, max(seen, opened)):
+            if not self._is_over():
+                await self._look(heard)
 
     async def _look(self, heard: Heard) -> None:
-        fact, place = heard.fact, heard.place
-        if place <= self.frame.seen:
-            return
-        if fact.event_type == "signal.received":
-            await self._take(place, fact.payload["name"], fact.payload.get("data"), fact.timestamp, None, signal=True)
-        elif fact.event_type == "timer.fired":
-            if fact.step_run_id == self.lease.run_id:
-                data = {"timer_id": fact.payload["timer_id"]}
-                await self._take(place, "timer.fired", data, fact.timestamp, fact.step)
-        elif fact.step_run_id != self.lease.run_id:
-            await self._take(place, fact.event_type, _about_end(fact), fact.timestamp, fact.step)
+        if heard.place > self.frame.seen and self._concerns(heard):
+            await self._take(heard.place, _as_seen(heard), signal=heard.fact.event_type == "signal.received")
 
-    async def _take(
-        self,
-        place: int,
-        name: str,
-        data: Any,  # noqa: ANN401 - plain data
-        at: str,
-        step: str | None,
-        *,
-        signal: bool = False,
-    ) -> None:
-        """Asks every entry about one event, and runs the chains of those that match."""
-        self._current = {"name": name, "step": step, "data": data, "payload": data, "timestamp": at}
-        matched = await with_bodies(lambda: at_event(self.case, self._scope(name)), self.lease.load_body)
+    def _concerns(self, heard: Heard) -> bool:
+        """A step hears of its own timers, and of everything else that does not come from itself."""
+        is_own = heard.fact.step_run_id == self.lease.run_id
+        return is_own == (heard.fact.event_type == "timer.fired")
+
+    async def _event_at(self, place: int) -> Data:
+        found = await self.lease.worker.control.heard_since(self.lease.live, place - 1, limit=1)
+        return _as_seen(found[0])
+
+    async def _take(self, place: int, event: Data, *, signal: bool) -> None:
+        """Asks every entry about one event, and runs the chains of those that match.
+
+        A signal that none of them wants stays in the mailbox, for a step that comes later.
+        """
+        name = event["name"]
+        self._current = event
+        matched = await self._evaluated(lambda: at_event(self.case, self._scope(name)))
         self.frame.seen = place
-        if matched or signal:
-            extra: Data = {"signal": place} if signal else {"seen": place}
-            self._selected(name, matched, **extra)
+        if matched:
+            self._selected(name, matched, **({"signal": place} if signal else {"seen": place}))
+            await self._react()
+        self._current = None
+
+    async def _react(self) -> None:
+        """Runs the chains that an event has selected, and the call if one of them asks for it."""
         await self._chains()
+        if self.frame.phase == "call":
+            self._current = None
+            await self.cycle()
+            self.move("waiting")
         await self.pipeline.commit()
 
     def event_data(self, event: str) -> Data:
@@ -122,6 +125,16 @@ class WaitingCase(CaseRun):
         self.lease.worker.fire_timer(self.lease, name)
 
 
-def _about_end(fact: Fact) -> Data:
+def _as_seen(heard: Heard) -> Data:
+    """An event of the log as the entries of a case see it."""
+    fact = heard.fact
+    if fact.event_type == "signal.received":
+        return _event(fact.payload["name"], fact.payload.get("data"), fact.timestamp, None)
+    if fact.event_type == "timer.fired":
+        return _event("timer.fired", {"timer_id": fact.payload["timer_id"]}, fact.timestamp, fact.step)
     error = fact.payload.get("error")
-    return {} if error is None else {"error": error}
+    return _event(fact.event_type, {} if error is None else {"error": error}, fact.timestamp, fact.step)
+
+
+def _event(name: str, data: Any, at: str, step: str | None) -> Data:  # noqa: ANN401 - plain data
+    return {"name": name, "step": step, "data": data, "payload": data, "timestamp": at}

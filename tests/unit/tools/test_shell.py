@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import subprocess
 import sys
 import textwrap
@@ -161,13 +159,18 @@ def test_what_runs_in_the_background_is_ended_with_the_commands(tmp_path: Path) 
     asyncio.run(until(lambda: not is_alive(pid)))
 
 
-def test_a_process_that_left_the_group_does_not_hold_up_the_result(tmp_path: Path) -> None:
-    leaving = "setsid sh -c 'echo $$ > pid; exec sleep 1000' & until [ -s pid ]; do :; done; cat pid"
-    pid = int(result(tmp_path, leaving))
-    try:
-        assert is_alive(pid)
-    finally:
-        os.kill(pid, signal.SIGKILL)
+@pytest.mark.parametrize(
+    "leaving",
+    [
+        "setsid sh -c 'echo $$ > pid; exec sleep 1000' &",
+        "(setsid sh -c 'trap \"\" TERM; echo $$ > pid; exec sleep 1000' &)",
+    ],
+)
+def test_a_process_that_left_the_group_does_not_hold_up_the_result_and_is_ended(
+    tmp_path: Path, leaving: str
+) -> None:
+    pid = int(result(tmp_path, f"{leaving}\nuntil [ -s pid ]; do :; done; cat pid"))
+    asyncio.run(until(lambda: not is_alive(pid)))
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from noetl.playbook.diagnostics import Position
 from noetl.playbook.findings import Findings
 from noetl.playbook.model import NOWHERE, Task, Value
 from noetl.records.tool import ToolDescription
 from noetl.template import Template
-from noetl.template.sql import Dialect, Spot, survey
+
+if TYPE_CHECKING:
+    from noetl.template.sql import Dialect, Spot
 
 DIALECTS: Final[dict[str, Dialect]] = {
     "postgres": "postgres",
@@ -40,6 +42,9 @@ def check_sql(task: Task, description: ToolDescription, findings: Findings) -> N
 
 
 def _check_text(text: Template, dialect: Dialect, findings: Findings) -> None:
+    # The patterns of the lexer take as long to compile as a bare interpreter takes to start.
+    from noetl.template.sql import survey  # noqa: PLC0415
+
     surveyed = survey(text.source, dialect)
     if surveyed is None:
         return
