@@ -72,6 +72,8 @@ OPTION = re.compile(r"(?<![\w-])-{1,2}[A-Za-z][\w-]*")
 
 COMMANDS_RUN = frozenset({"noetl", "sed", "mv", "cat"})
 ID = re.compile(r"\bID\b")
+SLEEP = re.compile(r"\bsleep \d+")
+UNDER_WAY = "until noetl list --status running | grep -q running; do :; done"
 
 
 class Block(NamedTuple):
@@ -532,7 +534,8 @@ def test_console_blocks_show_what_the_commands_print(page: Path, tmp_path: Path)
             if ID.search(command):
                 newest = json.loads(_shell("noetl list --json --limit 1", tmp_path, environment))
                 command = ID.sub(newest["executions"][0]["execution_id"], command)
-            printed = _shell(command, tmp_path, environment).splitlines()
+            # A reader waits a while for something to be under way; a test waits for that itself.
+            printed = _shell(SLEEP.sub(UNDER_WAY, command), tmp_path, environment).splitlines()
             if not matches(shown, printed):
                 assert shown == printed, f"{block.where}: {command}"
 

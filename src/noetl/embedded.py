@@ -59,6 +59,7 @@ class Embedded:
         self.control = ControlPlane(
             store, kinds, clock=self.clock, on_event=on_event, load_stored=stored_loader(bodies)
         )
+        self.control.on_not_written = self._crash
         self._worker = Worker(
             self.control,
             kinds,

@@ -77,6 +77,7 @@ def test_a_full_file_system_ends_the_run_and_more_room_lets_it_go_on(killing: Ca
     assert ended.returncode == 0, ended.stderr
     assert (execution.folder / "first").read_text() == "2\n"
     assert "the disk is full" in ended.stderr
+    assert "hint: what was finished is kept; go on with `noetl resume" in ended.stderr
     assert execution.is_over
     assert outcome_of(execution.document()) == killing.undisturbed("large").outcome
 

@@ -70,6 +70,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _abandon_stdout()
         return EXIT_BROKEN_PIPE
+    except OSError as error:  # a full disk under our output; what verbs read and write, they answer for
+        _abandon_stdout()
+        print(f"noetl: {error.strerror or error}", file=sys.stderr)
+        return EXIT_USAGE
     return code
 
 

@@ -83,6 +83,8 @@ def playbooks_below(folder: str, settings: Settings) -> Iterator[str | UsageErro
             if not name.lower().endswith(PLAYBOOK_ENDINGS):
                 continue
             path = os.path.join(where, name)
+            if os.path.exists(path) and not os.path.isfile(path):
+                continue  # reading a pipe or a device would wait for its other end
             try:
                 if looks_like_a_playbook(read_bytes(path, settings)):
                     yield path

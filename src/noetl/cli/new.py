@@ -118,5 +118,5 @@ def run(arguments: list[str], settings: Settings) -> int:
     write_text(path, STARTER.format(name=options.name))
     if path != "-":
         print(f"wrote {path}")
-        print(f"next:  noetl validate {path}\n       noetl explain {path}\n       noetl graph {path}")
+        print(f"next:  noetl validate {path}\n       noetl explain {path}\n       noetl run {path}")
     return 0

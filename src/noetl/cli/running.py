@@ -165,7 +165,7 @@ class Run:
                 f"{error.message}\nhint: what was finished is kept; go on with `{hint}`"
             ) from error
         finally:
-            await store.close()
+            await _closed(store, failed=sys.exc_info()[0] is not None)
         return ended, source
 
     async def _until_the_end(
@@ -196,6 +196,15 @@ class Run:
         while True:
             self.watcher.redraw()
             await asyncio.sleep(REDRAW_SECONDS)
+
+
+async def _closed(store: Store, *, failed: bool) -> None:
+    """Closes the store; what goes wrong then must not hide the failure that came before."""
+    try:
+        await store.close()
+    except NoetlError:
+        if not failed:
+            raise
 
 
 def last_seq_in(file: Path, execution_id: str) -> int:

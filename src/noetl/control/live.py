@@ -7,6 +7,7 @@ into the next one, so a busy execution needs fewer commits, not longer queues.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, NamedTuple
@@ -19,6 +20,7 @@ from noetl.engine.plan import Plan
 from noetl.engine.state import Data, State
 from noetl.engine.turn import Turn
 from noetl.records.event import Event
+from noetl.secrets.redaction import Redactor, SecretTooShortError
 from noetl.store.protocol import CatalogEntry
 
 Act = Callable[[Turn], Any]
@@ -58,7 +60,8 @@ class Live:
         self.plan = plan
         self.state = state
         self.entry = entry
-        self.keychain = keychain
+        self.redactor = Redactor()
+        self.use_keychain(keychain)
         self.parent_execution_id = parent_execution_id
         self.bodies = Bodies()
         self.over = asyncio.Event()
@@ -73,6 +76,13 @@ class Live:
         self._load_body = load_body
         self._asked: deque[Asked] = deque()
         self._drainer: asyncio.Task[None] | None = None
+
+    def use_keychain(self, keychain: Mapping[str, Any]) -> None:
+        """What templates read as `keychain` from now on, and what is kept out of the log."""
+        self.keychain = keychain
+        # A secret that is too short to be kept out is refused by the worker, before its first task.
+        with contextlib.suppress(SecretTooShortError):
+            self.redactor.register_keychain(keychain)
 
     async def change(self, act: Act) -> Any:  # noqa: ANN401 - whatever the act gives
         """Decides and writes one change; what `act` gives is the answer once it is committed."""
@@ -157,7 +167,8 @@ class Live:
         """The batch decided in one turn; again from the start when a stored body had to be loaded first."""
         while True:
             before = msgspec.msgpack.encode(self.state)
-            turn = Turn(self.plan, self.state, self._now(), self.bodies, keychain=self.keychain)
+            mask = self.redactor.data if self.redactor.knows_secrets else None
+            turn = Turn(self.plan, self.state, self._now(), self.bodies, keychain=self.keychain, mask=mask)
             try:
                 return turn, [asked.act(turn) for asked in batch]
             except BodiesNeeded as needed:

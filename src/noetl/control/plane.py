@@ -91,6 +91,8 @@ class ControlPlane:
         self._giving_up: set[asyncio.Task[None]] = set()
         self.stopping = False
         """Set when the process ends: what is cancelled from then on is gone on with by a later one."""
+        self.on_not_written: Callable[[str, BaseException], None] | None = None
+        """Hears of each execution that cannot go on because the store refused a change to it."""
         self.on_revoked: Callable[[str], None] | None = None
         """Hears of each step run that is over, so that what still runs for it is stopped."""
 
@@ -149,7 +151,7 @@ class ControlPlane:
         live = self._live.get(execution_id)
         if live is not None:
             if keychain:
-                live.keychain = keychain
+                live.use_keychain(keychain)
             return live
         row = await self.store.execution(execution_id)
         if row is None:
@@ -198,6 +200,8 @@ class ControlPlane:
             keychain=keychain,
             parent_execution_id=parent,
         )
+        if parent in self._live:
+            live.redactor.share(self._live[parent].redactor)  # a call may have handed secrets down
         if state.is_over:
             live.over.set()
         self._live[state.execution_id] = live
@@ -338,7 +342,7 @@ class ControlPlane:
         except BaseException as error:
             self._live.pop(state.execution_id, None)
             if isinstance(error, NoetlError):
-                raise NotWrittenError(error.message) from error
+                raise self._not_written(state.execution_id, error) from error
             raise
         if self._on_event is not None:
             for event in events:
@@ -400,7 +404,14 @@ class ControlPlane:
         try:
             await self.store.put_body(row)
         except NoetlError as error:
-            raise NotWrittenError(error.message) from error
+            raise self._not_written(execution_id, error) from error
+
+    def _not_written(self, execution_id: str, error: NoetlError) -> NotWrittenError:
+        """Tells of it at once: some of those who report only hear that their lease is over."""
+        problem = NotWrittenError(error.message)
+        if self.on_not_written is not None:
+            self.on_not_written(execution_id, problem)
+        return problem
 
     async def heard_since(self, live: Live, place: int, *, limit: int | None = None) -> list[Heard]:
         """What a step can hear of that was committed after a place in the log; of its first `limit` events."""

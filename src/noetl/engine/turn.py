@@ -13,6 +13,7 @@ from noetl.engine.bodies import Bodies
 from noetl.engine.facts import Fact, of_playbook, of_step
 from noetl.engine.fold import fold
 from noetl.engine.limits import StoredBody, fit
+from noetl.engine.masking import Mask, masked
 from noetl.engine.plan import Plan
 from noetl.engine.scope import Surroundings, surroundings
 from noetl.engine.state import Data, State, StepRun
@@ -30,12 +31,15 @@ class Turn:
         bodies: Bodies,
         *,
         keychain: Mapping[str, Any] | None = None,
+        mask: Mask | None = None,
     ) -> None:
+        """`mask` takes the execution's secrets out of data, where there are any."""
         self.plan = plan
         self.state = state
         self.now = now
         self.bodies = bodies
         self.keychain = keychain or {}
+        self._mask = mask
         self.facts: list[Fact] = []
         self.stored: list[StoredBody] = []
         """Values that were too large for their event."""
@@ -45,6 +49,8 @@ class Turn:
         """The step runs that a worker must be given."""
 
     def emit(self, fact: Fact) -> None:
+        if self._mask is not None:
+            fact.payload = masked(fact.payload, self._mask)
         self.stored.extend(fit(fact, self.state.execution_id, self.bodies))
         fold(self.state, fact)
         self.facts.append(fact)

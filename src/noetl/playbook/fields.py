@@ -47,7 +47,7 @@ def quoted(words: Collection[str]) -> str:
 class Fields:
     """One mapping of the document, with the keys it may have."""
 
-    __slots__ = ("entries", "findings", "node", "what")
+    __slots__ = ("entries", "findings", "meant", "node", "what")
 
     def __init__(
         self,
@@ -62,6 +62,8 @@ class Fields:
         self.node = node
         self.entries = node.entries
         self.what = what
+        self.meant: set[str] = set()
+        """Known keys that unknown ones were taken for: they are not missing too."""
         for name in self.entries:
             if name not in known and name not in reported:
                 self.unknown(name, known)
@@ -72,6 +74,8 @@ class Fields:
             self.findings.report("key.replaced", key, f"`{name}` is not a key of the language", REPLACED[name])
             return
         meant = self.findings.guess(name, known)
+        if meant is not None:
+            self.meant.add(meant)
         hint = f"did you mean `{meant}`?" if meant else f"known keys: {quoted(sorted(known))}"
         self.findings.report(code, key, f"unknown key `{name}` in {self.what}", hint)
 
@@ -103,7 +107,7 @@ class Fields:
 
     def require(self, *names: str) -> None:
         for name in names:
-            if name not in self.entries:
+            if name not in self.entries and name not in self.meant:
                 self.findings.report("key.missing", self.first, f"{self.what} needs `{name}`")
 
     # --- values by type -------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote, quote_plus
 
@@ -30,6 +31,23 @@ class Redactor:
     def __init__(self) -> None:
         self._forms: set[str] = set()
         self._pattern: re.Pattern[str] | None = None
+
+    def register_keychain(self, keychain: Mapping[str, Any]) -> None:
+        """All entries of a keychain; raises for the first that is too short once the others are kept."""
+        refused: SecretTooShortError | None = None
+        for name, value in keychain.items():
+            try:
+                plain = value if isinstance(value, str | dict | list) else str(value)
+                self.register(plain, f"keychain.{name}")
+            except SecretTooShortError as error:
+                refused = refused or error
+        if refused is not None:
+            raise refused
+
+    def share(self, other: Redactor) -> None:
+        """Keeps out what another execution keeps out by now."""
+        self._forms |= other._forms
+        self._pattern = None
 
     def register(self, value: object, name: str = "a secret") -> None:
         """Keeps a value and everything in it out of what is written."""

@@ -41,7 +41,8 @@ def _tokens(lexer: Lexer, source: str) -> Iterator[Token]:
         raise JinjaSyntaxError(error.message or "", places.original(pieces.failed_at(error))) from None
     except (ValueError, OverflowError):
         raise JinjaSyntaxError("a number has too many digits", places.original(pieces.start)) from None
-    yield Token(len(source), TOKEN_EOF, "")
+    # What is missing at the end is missing after the last thing written, not on the line below it.
+    yield Token(len(source.rstrip()), TOKEN_EOF, "")
 
 
 class _Pieces:

@@ -239,9 +239,9 @@ class CaseRun:
         frame = self.frame
         outcome = frame.outcome or {"status": "ok", "result": None}
         always = msgspec.structs.replace(action.retry, on=("error",))
-        if outcome["status"] != "error" and always.stop_when is None and always.retry_when is None:
+        if outcome["status"] != "error" and always.stop_when is None:
             # Whoever writes `retry` under a condition on the answer wants the call again.
-            outcome = {**outcome, "status": "error", "error": {"kind": "case.retry", "message": "asked for again"}}
+            always = msgspec.structs.replace(always, stop_when=False)
         delay = await self._delay(always, outcome, frame.call_attempt)
         if delay is None:
             return False
@@ -389,6 +389,11 @@ class CaseRun:
             raise Failed(error, action.sink.task.label)
 
     # --- what is recorded ---------------------------------------------------------------------------------
+
+    def tell_changes(self) -> None:
+        """Records what was set and collected, if anything was since the last event."""
+        if self.changes:
+            self._say("case.evaluated", {"trigger_event": self.frame.event, "changed": True})
 
     def left_to_tell(self) -> Data | None:
         """What is to be recorded with the end of an iteration: what changed since the last event."""

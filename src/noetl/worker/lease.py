@@ -166,6 +166,7 @@ class StepLease:
         try:
             if around_loop is not None:
                 await around_loop.enter()
+                around_loop.tell_changes()  # the iterations go on from there
                 await outer.commit()
             if around_loop is None or not (around_loop.frame.skipped or around_loop.route):
                 if running.closing is None:
@@ -321,6 +322,7 @@ class StepLease:
         """The value, or for a large one the reference to it; `spread`: its elements count, not the list."""
         if is_ref(value) or not isinstance(value, str | list | dict):
             return value
+        value = self.redactor.data(value)
         body = msgspec.json.encode(value)
         if len(body) <= LARGE_VALUE_BYTES:
             return value

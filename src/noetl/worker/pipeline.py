@@ -241,6 +241,9 @@ class Pipeline:
         """Records what was decided and moves the frame by it."""
         log, signal = about.pop("log", None), about.pop("signal", None)
         at = self.lease.timestamp()
+        if self.lease.redactor.knows_secrets:  # what this pipeline goes on with is what the log will say
+            redacted = self.lease.redacted
+            then = then._replace(set_iter=redacted(then.set_iter), set_ctx=redacted(then.set_ctx))
         payload: Data = {"outcome": outcome, "then": then.to_data()}
         if log:
             payload["log"] = log
@@ -358,7 +361,8 @@ class Pipeline:
             if delay is None:
                 self.frame.sink_attempt = 1
                 if outcome["status"] == "error":
-                    return outcome["error"]
+                    problem: Data = outcome["error"]
+                    return problem
                 if case is not None:
                     await self.commit()
                 # Otherwise it is recorded with the task or the step it belongs to, so that neither is lost alone.

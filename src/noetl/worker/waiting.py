@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from noetl.engine.bodies import view
 from noetl.engine.cases import at_event
 from noetl.engine.state import Data
 from noetl.ids import seconds_of
@@ -108,7 +109,10 @@ class WaitingCase(CaseRun):
         await self.pipeline.commit()
 
     def event_data(self, event: str) -> Data:
-        return super().event_data(event) if self._current is None else self._current
+        if self._current is None:
+            return super().event_data(event)
+        data = view(self._current["data"], self.pipeline.around.bodies)  # a large signal is stored
+        return {**self._current, "data": data, "payload": data}
 
     def _set_timers(self) -> list[asyncio.TimerHandle]:
         """Timers that have not gone off, counted from when the step was scheduled."""

@@ -84,9 +84,8 @@ class Worker:
     async def _lease(self, work: Work) -> None:
         try:
             await StepLease(self, work).run()
-        except NotWrittenError as error:  # not the step's failure: whoever waits hears of it, and may resume
-            if self._on_crash is not None:
-                self._on_crash(work.live.state.execution_id, error)
+        except NotWrittenError:
+            return  # not the step's failure: the control plane has told whoever waits, who may resume
         except NoetlError as error:
             await self._fail(work, error.code, error.message)
         except Exception as error:  # a crash becomes the step's recorded failure
@@ -125,12 +124,11 @@ class Worker:
     # --- what leases need --------------------------------------------------------------------------------
 
     def redactor(self, live: Live) -> Redactor:
-        found = self._redactors.get(live.state.execution_id)
-        if found is None:
-            found = self._redactors[live.state.execution_id] = Redactor()
-            for name, value in live.keychain.items():
-                found.register(value if isinstance(value, str | dict | list) else str(value), f"keychain.{name}")
-        return found
+        """What keeps the secrets of an execution out of its log; raises if one of them is too short for that."""
+        if self._redactors.get(live.state.execution_id) is not live.redactor:
+            live.redactor.register_keychain(live.keychain)
+            self._redactors[live.state.execution_id] = live.redactor
+        return live.redactor
 
     def chance(self) -> float:
         return self._random.random()

@@ -107,7 +107,7 @@ class Play:
                 return None
             if isinstance(ended[0], BaseException):
                 raise ended[0]
-            return ended[0]  # type: ignore[return-value]
+            return ended[0]
 
     async def _to_its_end(self, engine: Embedded) -> State:
         async with engine:

@@ -97,7 +97,7 @@ def _one_of(low: Lowering, fields: Fields, first: str, second: str) -> str:
         )
     if fields.has(second) and not fields.has(first):
         return second
-    if not fields.has(first):
+    if not fields.has(first) and not fields.meant & {first, second}:
         low.findings.report("key.missing", fields.first, f"{fields.what} needs `{first}`")
     return first
 

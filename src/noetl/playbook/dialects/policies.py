@@ -79,7 +79,8 @@ def open_rule(low: Lowering, node: Node, what: str) -> tuple[Guard | None, Node,
         inner.require("then")
         then = inner.raw("then")
         return None if then is None else (None, then, fields.first)
-    fields.require("when", "then")
+    if "else" not in fields.meant:
+        fields.require("when", "then")
     then = fields.raw("then")
     when = fields.guard()
     if then is None:

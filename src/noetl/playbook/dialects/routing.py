@@ -87,7 +87,7 @@ def router(low: Lowering, step: Fields) -> Router:
         low.findings.report("next.shape", node, "`next` must be a router", "next: {spec: {mode: …}, arcs: [ … ]}")
         return Router()
     fields = Fields(low.findings, node, "`next`", ("spec", "arcs"))
-    if not fields.has("arcs"):
+    if not fields.has("arcs") and "arcs" not in fields.meant:
         low.findings.report("next.shape", fields.first, "`next` needs `arcs`", "next: {arcs: [{step: …}]}")
     mode: Literal["exclusive", "inclusive"] | None = None
     spec = fields.mapping("spec")
