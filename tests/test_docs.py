@@ -8,7 +8,6 @@ whose fence names a file is that file for the commands on its page.
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import io
 import json
@@ -189,44 +188,6 @@ def test_every_error_code_has_its_row() -> None:
     classes = [each for each in _error_classes(NoetlError) if each.__module__ == errors.__name__]
     assert len(classes) > 1
     assert [each.code for each in classes if f"| `{each.code}` | `{each.__name__}` |" not in text] == []
-
-
-DOTTED = re.compile(r"[a-z_]+\.[a-z_]+")
-NOT_KINDS = {
-    # the moments of a case, keys of shared things, fields of a config, modules, files
-    *("call.done", "call.error", "step.enter", "step.exit"),
-    *("http.policy", "http.session", "python.pool", "auth.headers", "source.query", "queries.sql"),
-    *("collections.abc", "noetl.tools"),
-}
-UNDOTTED_KINDS = {"timeout", "deadline", "playbook.failed", "playbook.cancelled"}
-"""Kinds that are no dotted text in the source: two without a dot, two that are put together."""
-SPEAKING = ("engine", "worker", "control", "tools", "secrets", "results", "store", "embedded.py", "errors.py")
-"""The parts whose failures an execution can show."""
-
-
-@cache
-def dotted_texts() -> frozenset[str]:
-    """Every text of the source that looks like a kind of failure."""
-    found: set[str] = set()
-    for part in SPEAKING:
-        place = ROOT / "src" / "noetl" / part
-        for file in [place] if place.is_file() else sorted(place.rglob("*.py")):
-            for node in ast.walk(ast.parse(file.read_text("utf-8"))):
-                if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                    found |= {node.value} if DOTTED.fullmatch(node.value) else set()
-    return frozenset(found - EVENT_TYPES.keys() - NOT_KINDS)
-
-
-def test_every_kind_of_failure_the_source_can_give_is_explained() -> None:
-    text = text_of(REFERENCE / "errors.md")
-    assert sorted(kind for kind in dotted_texts() | UNDOTTED_KINDS if f"`{kind}`" not in text) == []
-
-
-def test_no_kind_of_failure_is_explained_that_nothing_gives() -> None:
-    rows = re.findall(r"^\| (`.*?) \|", section(REFERENCE / "errors.md", "Kinds of failure"), re.M)
-    explained = {kind for row in rows for kind in re.findall(r"`([^`]+)`", row)}
-    assert len(explained) > 50
-    assert sorted(explained - dotted_texts() - UNDOTTED_KINDS - {"execution.cancelled"}) == []
 
 
 KNOB_TABLES = {

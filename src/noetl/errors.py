@@ -14,7 +14,10 @@ playbook is a diagnostic (see `playbook/diagnostics.py`).
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 
 class NoetlError(Exception):
@@ -34,13 +37,18 @@ class TemplateError(NoetlError):
 
 
 class TemplateSyntaxError(TemplateError):
-    """`offset` counts characters from the start of the template's source."""
+    """`offset` counts characters from the start of the template's source.
+
+    Where a word is not one of those `known`, `word` is that word.
+    """
 
     code = "template.syntax"
 
-    def __init__(self, message: str, offset: int) -> None:
+    def __init__(self, message: str, offset: int, word: str = "", known: Collection[str] = ()) -> None:
         super().__init__(message)
         self.offset = offset
+        self.word = word
+        self.known = known
 
 
 class UndefinedNameError(TemplateError):

@@ -248,3 +248,12 @@ def test_the_store_is_where_the_environment_or_the_option_says(console: Console)
     assert not (console.folder / ".noetl").exists()
     assert len(console.data("list", "--store", "sqlite:///a.db")["executions"]) == 1
     assert len(console.data("list", "--store", "sqlite:///b/c.db")["executions"]) == 1
+
+
+@pytest.mark.parametrize("levels", [150, 100_000])
+def test_data_that_is_nested_too_deeply_is_a_usage_error(console: Console, levels: int) -> None:
+    file = console.write("greet.yaml", GREET)
+    console.write("deep.json", '{"a":' * levels + "1" + "}" * levels)
+    assert "nested more than 100 levels" in console.refused("run", file, "--payload", "@deep.json")
+    deep = "[" * min(levels, 50_000) + "]" * min(levels, 50_000)
+    assert "nested more than 100 levels" in console.refused("signal", "1", "go", "--data", deep)

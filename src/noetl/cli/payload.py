@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from noetl.cli.files import read_bytes, shown_name
 from noetl.errors import UsageError
 from noetl.settings import Settings
+
+MOST_LEVELS: Final = 100
+"""As deep as a template may make a value."""
 
 
 def add_payload_options(parser: argparse.ArgumentParser) -> None:
@@ -38,6 +41,7 @@ def payload(assignments: list[str], document: str | None, settings: Settings) ->
                 raise UsageError(f"--set {key}: `{part}` is a value, not an object")
             inner = following
         inner[parts[-1]] = value_of(text)
+    refuse_depth(found, "the payload")
     return found
 
 
@@ -45,7 +49,7 @@ def value_of(text: str) -> Any:  # noqa: ANN401 - any JSON value
     """JSON where it is JSON, else the text itself."""
     try:
         return msgspec.json.decode(text.encode("utf-8", "surrogateescape"))
-    except (msgspec.DecodeError, UnicodeError):
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return text
 
 
@@ -60,6 +64,27 @@ def _object(document: str, settings: Settings) -> dict[str, Any]:
         found = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeError) as error:
         raise UsageError(f"{where} is not JSON: {error}") from error
+    except RecursionError:
+        raise UsageError(too_deep(where)) from None
     if not isinstance(found, dict):
         raise UsageError(f"{where} must be a JSON object")
     return found
+
+
+def refuse_depth(found: object, what: str) -> None:
+    """Raises where a value is deeper than templates can go into it."""
+    level: list[Any] = [found]
+    for _ in range(MOST_LEVELS + 1):
+        level = [
+            inner
+            for value in level
+            if isinstance(value, dict | list)
+            for inner in (value.values() if isinstance(value, dict) else value)
+        ]
+        if not level:
+            return
+    raise UsageError(too_deep(what))
+
+
+def too_deep(what: str) -> str:
+    return f"{what} is nested more than {MOST_LEVELS} levels deep"

@@ -31,6 +31,7 @@ from noetl.errors import NoetlError, UsageError
 from noetl.ids import SystemClock
 from noetl.records.event import Event, from_line, to_line
 from noetl.secrets.keychain import Resolver
+from noetl.secrets.oauth2 import fetch_token
 from noetl.settings import Settings
 from noetl.store.protocol import ExecutionRow, Store
 
@@ -69,7 +70,7 @@ class Run:
         self._json: bool = options.json
         self._settings = settings
         self._events_file: str | None = options.events
-        self._resolver = Resolver(variables(), source_folder, SystemClock())
+        self._resolver = Resolver(variables(), source_folder, SystemClock(), fetch_token)
         self._lines: IO[bytes] | None = None
         self._lines_end = 0
         """The last event of the execution that an earlier process left in the file."""

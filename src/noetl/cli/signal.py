@@ -7,6 +7,7 @@ import asyncio
 import msgspec
 
 from noetl.cli.arguments import Parser
+from noetl.cli.payload import refuse_depth, too_deep
 from noetl.cli.steering import steer
 from noetl.cli.stores import add_store_options, place_of
 from noetl.errors import UsageError
@@ -35,6 +36,10 @@ def _data(written: str | None) -> object:
     if written is None:
         return None
     try:
-        return msgspec.json.decode(written.encode("utf-8", "surrogateescape"))
+        found = msgspec.json.decode(written.encode("utf-8", "surrogateescape"))
     except (msgspec.DecodeError, UnicodeError) as error:
         raise UsageError(f"--data is not JSON: {error}") from error
+    except RecursionError:
+        raise UsageError(too_deep("--data")) from None
+    refuse_depth(found, "--data")
+    return found

@@ -120,8 +120,8 @@ class ControlPlane:
         """Opens an execution again, from its log, and goes on with it."""
         live = await self.open(execution_id, keychain)
         if not live.state.is_over:
-            held = frozenset(live.epochs)
-            await live.change(lambda turn: decide.resume(turn, held))
+            # Asked for when it is decided: work may be handed out until then.
+            await live.change(lambda turn: decide.resume(turn, frozenset(live.epochs)))
         return live.state
 
     async def cancel(self, execution_id: str, reason: str | None = None) -> None:

@@ -202,7 +202,8 @@ class ResultView(View):
         if isinstance(body, dict) and name in body:
             return body[name]
         if name in ("result", "data"):
-            return body
+            # Itself, so that `step.data.result` comes to the same.
+            return self
         if name in about:
             return about[name]
         if isinstance(body, list):

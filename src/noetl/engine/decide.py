@@ -47,6 +47,7 @@ def request(turn: Turn, payload: Data, *, problem: Data | None = None, reuse: Re
     if reuse is not None:
         entry |= {"step": reuse.step, "args": reuse.args}
         turn.reused_items = (reuse.step, reuse.items)
+    turn.playbook_event("playbook.started", "in_progress")
     turn.playbook_event("workflow.started", "in_progress", tokens=[entry])
     deliver(turn)
 
@@ -126,7 +127,8 @@ def resume(turn: Turn, held: Collection[str] = ()) -> None:
     if turn.state.is_over:
         return
     turn.playbook_event("execution.resumed")
-    turn.ready.extend(run_id for run_id, run in turn.state.runs.items() if run_id not in held and run.spread is None)
+    given = {*held, *turn.ready}
+    turn.ready.extend(run_id for run_id, run in turn.state.runs.items() if run_id not in given and run.spread is None)
     deliver(turn)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from noetl.engine.fold import step_key
 from noetl.engine.loops import begin_loop
 from noetl.engine.routing import end_step, fail
-from noetl.engine.spreads import begin_spread, tend_spreads
 from noetl.engine.scope import holds, render_each
+from noetl.engine.spreads import begin_spread, tend_spreads
 from noetl.engine.state import Data, StepRun, Token
 from noetl.engine.turn import MOST_RUNS_IN_A_TURN, Turn, error_data
 from noetl.errors import TemplateError
@@ -87,7 +88,8 @@ def enter(turn: Turn, step: Step, tokens: list[Token], discarded: list[str], owe
         args.update(token.args)
     if step.join is not None and step.join.mode == "spread" and "join_results" not in args:
         # It joins an iterator, whose result is the list itself.
-        joined = turn.state.steps.get(step.join.of[0])
+        name, steps = step.join.of[0], turn.state.steps
+        joined = steps.get(step_key(name, tokens[-1].scope)) or steps.get(name)
         args["join_results"] = None if joined is None else joined.result
     ids = [token.token_id for token in tokens]
     candidate = StepRun(

@@ -313,6 +313,12 @@ def _task_done(state: State, event: Happened) -> None:
         apply_task_done(frame, str(event.task_label), event.payload, event.timestamp)
 
 
+def _task_started(state: State, event: Happened) -> None:
+    frame = find_frame(state, event)
+    if frame.since is None:
+        frame.since = seconds_of(event.timestamp)
+
+
 def _shared_values(run: StepRun, frame: Frame) -> dict[str, Any]:
     """Where `set` and `collect` write: iterations in sequence share what the step run holds."""
     loop = run.loop
@@ -419,6 +425,7 @@ HANDLERS: Final[dict[str, Callable[[State, Happened], None]]] = {
     "loop.iteration.started": _iteration_started,
     "loop.iteration.done": _iteration_ended,
     "loop.iteration.failed": _iteration_ended,
+    "task.started": _task_started,
     "task.done": _task_done,
     "timer.fired": _timer_fired,
     "case.evaluated": _case_moved,

@@ -156,7 +156,7 @@ def apply_task_done(frame: Frame, label: str, payload: Data, timestamp: str) -> 
     then = payload["then"]
     outcome = payload["outcome"]
     do = then["do"]
-    frame.wake_at = None
+    frame.wake_at = frame.since = None
     frame.iter.update(then.get("set_iter", {}))
     frame.writes.update(then.get("set_ctx", {}))
     frame.block = None
@@ -199,7 +199,7 @@ def apply_case(frame: Frame, label: str | None, payload: Data, timestamp: str, v
         frame.case.outcome = payload["outcome"]
     elif before is not None:
         frame.case.outcome = before.outcome
-    frame.wake_at = payload.get("wake_at")
+    frame.wake_at, frame.since = payload.get("wake_at"), None
     frame.block = None
     then = payload.get("then", {})
     if "outcome" not in payload or label is None:

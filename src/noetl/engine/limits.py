@@ -102,8 +102,8 @@ class _Shortening:
             elif name == "next":
                 shorter[name] = self.route(part) if isinstance(part, dict) else part
             elif name == "ends":
-                route, result = part["route"], part["result"]
-                shorter[name] = {**part, "route": self.route(route), "result": [self.value(each) for each in result]}
+                result = [self.value(each) for each in part["result"]]
+                shorter[name] = {**part, "route": self.route(part["route"]), "result": result}
         return shorter
 
     def case(self, said: Data) -> Data:

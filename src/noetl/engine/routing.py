@@ -24,8 +24,9 @@ def end_step(
     """Ends a step run well and routes on, by the way its case chose or by its arcs."""
     name = "loop.done" if run.loop is not None else "step.done"
     turn.step_event(name, run.step, run.run_id, result=result, **payload)
+    counts: Data = {key: payload[key] for key in ("done", "failed") if key in payload}
     if chosen is None:
-        route(turn, run, name)
+        route(turn, run, name, counts=counts)
     else:
         follow(turn, run, chosen, name)
 
@@ -80,13 +81,15 @@ def fail(turn: Turn, error: Data) -> None:
     turn.playbook_event("playbook.processed", "error")
 
 
-def route(turn: Turn, run: StepRun, name: str, error: Data | None = None) -> None:
+def route(
+    turn: Turn, run: StepRun, name: str, error: Data | None = None, *, counts: Data | None = None
+) -> None:
     """Evaluates the arcs of a step whose run has ended with the boundary event `name`."""
     if turn.state.is_over:
         return
     step = turn.plan.steps[run.step]
     event: Data = {"name": name, "step": run.step, "timestamp": turn.now}
-    event["data"] = event["payload"] = {} if error is None else {"error": error}
+    event["data"] = event["payload"] = (counts or {}) if error is None else {"error": error}
     try:
         selected = selected_targets(turn, step, run, turn.around(run).boundary(event), failed=error is not None)
     except TemplateError as problem:

@@ -93,6 +93,8 @@ class Frame(Part):
     polls: int = 0
     """How often a poll has looked without finding what it waits for."""
     polled_since: float | None = None
+    since: float | None = None
+    """When the running task began, in seconds since 1970: a wait goes on from there."""
     wake_at: float | None = None
     """A retry waits until then, in seconds since 1970."""
     block: BlockFrame | None = None

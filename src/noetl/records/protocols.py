@@ -123,6 +123,11 @@ class ToolContext(Protocol):
         """What code processes are kept apart by: the playbook's version and its isolation profile."""
         ...
 
+    @property
+    def began(self) -> float:
+        """When this call began, in seconds since 1970; one that a crash broke off keeps its beginning."""
+        ...
+
     def free_name(self, name: str) -> object:
         """What a name stands for that code uses without defining it; KeyError where it is nothing."""
         ...

@@ -122,6 +122,9 @@ class Resolver:
             return kept[0]
         if self._fetch_token is None:
             raise KeychainError(f"keychain entry `{entry.name}`: nothing here can ask a token endpoint")
-        token, lasts = await self._fetch_token(fields)
+        try:
+            token, lasts = await self._fetch_token(fields)
+        except KeychainError as error:
+            raise KeychainError(f"keychain entry `{entry.name}`: {error.message}") from error
         self._tokens[entry.name] = (token, self._clock.monotonic() + lasts)
         return token

@@ -365,7 +365,8 @@ def _check_tree(tree: nodes.Template) -> None:
         if refused is not None:
             raise TemplateSyntaxError(f"the statement `{refused}` is not available in playbooks", node.lineno)
         if isinstance(node, nodes.Filter) and node.name not in ALL_FILTERS:
-            raise TemplateSyntaxError(f"there is no filter named `{node.name}`", node.lineno)
+            message = f"there is no filter named `{node.name}`"
+            raise TemplateSyntaxError(message, node.lineno, node.name, ALL_FILTERS)
         if isinstance(node, nodes.Test) and node.name not in ALL_TESTS:
-            raise TemplateSyntaxError(f"there is no test named `{node.name}`", node.lineno)
+            raise TemplateSyntaxError(f"there is no test named `{node.name}`", node.lineno, node.name, ALL_TESTS)
         stack.extend((child, depth + 1) for child in node.iter_child_nodes())

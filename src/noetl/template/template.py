@@ -181,7 +181,7 @@ def _program_of(source: str) -> Program:
     found = _parse(source)
     if isinstance(found, TemplateSyntaxError):
         # Each time a new one: an exception that is raised again drags its earlier tracebacks along.
-        raise TemplateSyntaxError(found.message, found.offset)
+        raise TemplateSyntaxError(found.message, found.offset, found.word, found.known)
     return found
 
 

@@ -27,7 +27,7 @@ async def wait(call: ToolCall, context: ToolContext) -> Outcome:
         duration = seconds(config["duration"])
         if duration is None:
             return failed(call, started, "config.invalid", "`duration` is not a duration")
-        await asyncio.sleep(duration)
+        await asyncio.sleep(max(0.0, context.began + duration - time.time()))
         return ok(call, started, None)
     if config.get("until") is not None:
         moment = _moment(config["until"])

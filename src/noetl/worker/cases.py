@@ -201,7 +201,9 @@ class CaseRun:
         match action:
             case SetAction():
                 values = await self._rendered_each(action.values)
-                self._change(["set", {name: await self.lease.stored(value) for name, value in values.items()}])
+                for name, value in values.items():
+                    values[name] = await self.lease.stored(value)
+                self._change(["set", values])
             case CollectAction():
                 value = await self.lease.stored(await self._value(action.source), spread=action.mode == "extend")
                 self._change(["collect", action.into, action.mode, value])
@@ -292,8 +294,8 @@ class CaseRun:
     # --- calls of tools ---------------------------------------------------------------------------------
 
     async def _call(self) -> None:
-        task = self.case.call
-        assert task is not None
+        assert self.case.call is not None
+        task = self.lease.called(self.case.call)
         if self.frame.overrides:
             parts = {name: getattr(task, name) for name in task.__struct_fields__}
             config = {name: value for name, value in self.frame.overrides.items() if name != "args"}
@@ -305,7 +307,7 @@ class CaseRun:
         self.frame.outcome = await self._settle(task, is_call=True)
 
     async def _named(self, task: Task) -> None:
-        outcome = await self._settle(task, is_call=False)
+        outcome = await self._settle(self.lease.called(task), is_call=False)
         if outcome["status"] == "error":
             raise Failed(outcome["error"], task.label)
 
@@ -317,7 +319,7 @@ class CaseRun:
             about = self._about(task)
             scope = self._task_scope(task, about["action_id"], is_call=is_call)
             pipeline.pending.append(pipeline.narrator.task("task.started", lease.timestamp(), **about))
-            outcome = await pipeline.call_tool(task, scope, about)
+            outcome = await pipeline.call_and_store(task, scope, about)
             now, chance = lease.now(), lease.chance()
             then = await self._evaluated(
                 lambda outcome=outcome, scope=scope, now=now, chance=chance: repeat(

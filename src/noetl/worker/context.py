@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from noetl.errors import NoetlError
 from noetl.playbook.model import Task
 from noetl.records.protocols import ChildEnd, ResultBodies, ToolCall
+from noetl.worker.redacted_results import RedactedResults
 
 if TYPE_CHECKING:
     from noetl.worker.lease import StepLease
@@ -24,10 +25,11 @@ class CredentialUnknownError(NoetlError):
 
 
 class TaskContext:
-    def __init__(self, lease: StepLease, task: Task, call: ToolCall) -> None:
+    def __init__(self, lease: StepLease, task: Task, call: ToolCall, began: float) -> None:
         self._lease = lease
         self._task = task
         self._call = call
+        self._began = began
         self.signal: int | None = None
         """The signal this call took, by its place in the log."""
         self._log: list[str] = []
@@ -35,7 +37,9 @@ class TaskContext:
 
     @property
     def results(self) -> ResultBodies:
-        return self._lease.worker.results
+        results = self._lease.worker.results
+        redactor = self._lease.redactor
+        return RedactedResults(results, redactor) if redactor.knows_secrets else results
 
     @property
     def folder(self) -> Path:
@@ -46,6 +50,11 @@ class TaskContext:
         """Code of one playbook version never runs in a process of another's."""
         isolation = self._call.spec.get("isolation", "process")
         return f"{self._lease.live.entry.digest}/{isolation}"
+
+    @property
+    def began(self) -> float:
+        """When this call began, in seconds since 1970; one that a crash broke off keeps its beginning."""
+        return self._began
 
     async def credential(self, name: str) -> Mapping[str, Any]:
         keychain = self._lease.live.keychain

@@ -115,7 +115,8 @@ class StepLease:
         if step.sink is not None and not pipeline.frame.stored:
             problem_of_sink = await pipeline.run_sink(step.sink, names, of_step=True)
             if problem_of_sink is not None:
-                return end._replace(error=pipeline.located(problem_of_sink, step.sink.task.label))
+                # A way out that was chosen before does not take this failure.
+                return end._replace(error=pipeline.located(problem_of_sink, step.sink.task.label), route=None)
         return end
 
     async def keep_vars(self, pipeline: Pipeline, case: CaseRun, shown: Any = None) -> None:  # noqa: ANN401
@@ -354,8 +355,8 @@ class StepLease:
             )
         return known
 
-    def tool_context(self, task: Task, call: ToolCall) -> TaskContext:
-        return TaskContext(self, task, call)
+    def tool_context(self, task: Task, call: ToolCall, began: float) -> TaskContext:
+        return TaskContext(self, task, call, began)
 
     def workbook_entry(self, task: Task) -> WorkbookEntry:
         """What a workbook task names; the checks have made sure that it is there."""

@@ -147,12 +147,7 @@ class Pipeline:
         if skipped is not None:
             return self._decided(task, {"status": "skipped", "result": None}, skipped, about)
         self.pending.append(self.narrator.task("task.started", lease.timestamp(), **about))
-        outcome = await self.call_tool(task, scope, about)
-        if task.sink is not None and outcome["status"] == "ok":
-            # Before the task is recorded as done: a crash in between repeats both rather than losing one.
-            problem = await self.run_sink(task.sink, result_names(outcome, self.around.bodies))
-            if problem is not None:
-                outcome = {**outcome, "status": "error", "error": problem}
+        outcome = await self.call_and_store(task, scope, about)
         seen = self._scope(task, call_id, outcome) if asks_about_outcome(task) else scope
         chance, now = lease.chance(), lease.now()
         then = await with_bodies(
@@ -177,6 +172,16 @@ class Pipeline:
             outcome=outcome,
         )
 
+    async def call_and_store(self, task: Task, scope: Scope, about: Data) -> Data:
+        """The outcome of a task whose answer its sink has stored."""
+        outcome = await self.call_tool(task, scope, about)
+        if task.sink is not None and outcome["status"] == "ok":
+            # Before the task is recorded as done: a crash in between repeats both rather than losing one.
+            problem = await self.run_sink(task.sink, result_names(outcome, self.around.bodies))
+            if problem is not None:
+                return {**outcome, "status": "error", "error": problem}
+        return outcome
+
     async def call_tool(self, task: Task, scope: Scope, about: Data) -> Data:
         """The outcome of the task's tool, shortened and without secrets."""
         lease = self.lease
@@ -187,7 +192,9 @@ class Pipeline:
             kind = lease.kind(tool.kind)
         except Refused as refused:
             return lease.redacted(refusal(task.label, self.frame.attempt, lease.now(), refused))
-        context = lease.tool_context(tool, call)
+        if self.frame.since is None:
+            self.frame.since = lease.now()
+        context = lease.tool_context(tool, call, self.frame.since)
         raw = await run_tool(kind, call, context, on_quiet=self.commit, now=lease.now)
         outcome: Data = lease.redactor.data(outcome_to_data(raw))
         about["log"] = context.taken_log()
@@ -324,7 +331,10 @@ class Pipeline:
     async def run_sink(
         self, sink: Sink, names: Data, *, case: Callable[[bool], Data] | None = None, of_step: bool = False
     ) -> Data | None:
-        """Runs a sink whose predicate holds; its error, if it failed."""
+        """Runs a sink whose predicate holds; its error, if it failed.
+
+        `case` gives the case to be recorded with an attempt; it is told whether another one follows.
+        """
         lease, task = self.lease, sink.task
         place = f"{self.where}/sink{self._chain_place()}" if case is not None else f"{self.where}/sink/{self.frame.attempt}"
         call_id = action_id(lease.run_id, place, self.frame.position, self.frame.entry)
@@ -365,7 +375,7 @@ class Pipeline:
                     return problem
                 if case is not None:
                     await self.commit()
-                # Otherwise it is recorded with the task or the step it belongs to, so that neither is lost alone.
+                # Otherwise it is recorded with the task or the step it belongs to: neither is lost alone.
                 return None
             self.frame.sink_attempt += 1
             await self.commit()

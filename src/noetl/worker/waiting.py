@@ -66,8 +66,8 @@ class WaitingCase(CaseRun):
         opened = live.state.runs[self.lease.run_id].opened
         for place in sorted(live.state.mailbox):
             if seen < place <= opened and place not in live.taken and not self._is_over():
-                found = live.state.mailbox[place]
-                await self._take(place, _event(found["name"], found["data"], self.lease.timestamp(), None), signal=True)
+                found, at = live.state.mailbox[place], self.lease.timestamp()
+                await self._take(place, _event(found["name"], found["data"], at, None), signal=True)
         for heard in await self.lease.worker.control.heard_since(live, max(seen, opened)):
             if not self._is_over():
                 await self._look(heard)

@@ -155,6 +155,13 @@ def test_a_reader_that_goes_away_is_not_a_traceback(arguments: tuple[str, ...]) 
     assert process.returncode == 141
 
 
+@pytest.mark.parametrize("arguments", [("--help",), ("schema",)])
+def test_output_that_cannot_be_written_is_not_a_traceback(arguments: tuple[str, ...]) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([SCRIPT, *arguments], stdout=full, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (2, b"noetl: No space left on device\n")
+
+
 def test_a_stream_that_cannot_show_a_character_gets_its_escape(tmp_path: Path) -> None:
     file = tmp_path / "é.yaml"
     file.write_text(VALID.replace("{name: a}", "{name: grün}"), encoding="utf-8")

@@ -195,6 +195,12 @@ def test_a_folder_is_searched_for_playbooks(capsys: pytest.CaptureFixture[str]) 
     ]
 
 
+def test_a_pipe_in_a_folder_is_not_waited_for(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(folder / "pipe.yaml")
+    assert main(["validate", "."]) == 2
+    assert capsys.readouterr().err == "noetl validate: there is no playbook in .\n"
+
+
 def test_a_folder_without_playbooks_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     write("books/compose.yaml", "services: {}\n")
     assert main(["validate", "books"]) == 2

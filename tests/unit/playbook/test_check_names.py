@@ -66,6 +66,11 @@ def test_a_template_that_does_not_parse_is_one_error(template: str) -> None:
     assert [(one.code, one.severity, one.line) for one in found] == [("template.syntax", "error", 5)]
 
 
+def test_what_is_missing_at_the_end_of_a_template_is_reported_on_its_last_line() -> None:
+    code = "tool:\n      kind: shell\n      command: |\n        {% if true %}‹template.syntax›\n"
+    assert_reports(f"{HEAD}workflow:\n  - step: start\n    {code}    desc: a\n")
+
+
 @pytest.mark.parametrize("template", ["{{ workload.x + ‹template.syntax›}}", "{{ a ‹template.syntax›b }}"])
 def test_a_syntax_error_is_reported_at_the_character_where_it_goes_wrong(template: str) -> None:
     assert_reports(reads(template))
@@ -163,6 +168,7 @@ def test_a_name_that_cannot_be_there_is_reported(text: str, severity: str, words
             "keychain.token",
         ),
         (arc("{{ ‹name.field›event.nmae }}"), "event.name"),
+        (arc("{{ args | ‹template.syntax›uper }}"), "upper"),
     ],
 )
 def test_the_hint_has_the_nearest_name_in_scope(text: str, hint: str) -> None:

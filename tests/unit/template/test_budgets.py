@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
-from time import perf_counter
+from time import process_time
 
 import pytest
 
@@ -81,12 +81,12 @@ def test_a_bomb_is_stopped_in_well_under_a_second_and_within_memory(source):
     template = Template(source)
     template.parse()
     tracemalloc.start()
-    started = perf_counter()
+    started = process_time()
     try:
         with pytest.raises(TemplateBudgetError) as caught:
             template.evaluate(Scope({}))
         # Tracing allocations slows everything down several times.
-        assert perf_counter() - started < 3
+        assert process_time() - started < 3
         assert tracemalloc.get_traced_memory()[1] < 100 * 1024 * 1024
     finally:
         tracemalloc.stop()

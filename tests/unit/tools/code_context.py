@@ -29,6 +29,10 @@ class CodeContext:
         return self._folder
 
     @property
+    def began(self) -> float:
+        return 0.0
+
+    @property
     def process_key(self) -> str:
         return "playbook"
 

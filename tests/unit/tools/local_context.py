@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
@@ -69,6 +70,7 @@ class LocalContext:
         stored = folder / "stored"
         stored.mkdir(exist_ok=True)
         self.results = FileResults(stored)
+        self.began = time.time()
         self.made: dict[str, Any] = {}
         self.logged: list[tuple[str, str]] = []
         self.secrets: list[object] = []

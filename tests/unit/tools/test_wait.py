@@ -35,7 +35,7 @@ def test_a_noop_has_the_result_null(tmp_path: Path) -> None:
 def test_a_wait_lasts_as_long_as_it_says(tmp_path: Path, duration: Any) -> None:
     outcome, _ = run(tmp_path, {"duration": duration})
     assert (outcome.status, outcome.result) == ("ok", None)
-    assert outcome.meta.duration_ms >= 20
+    assert outcome.meta.duration_ms >= 15  # less what passed since the call began
 
 
 def test_a_wait_for_a_moment_ends_after_it_and_not_at_all_if_it_is_past(tmp_path: Path) -> None:

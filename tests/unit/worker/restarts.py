@@ -128,7 +128,7 @@ class Play:
                     await self._engine.control.signal(EXECUTION, name, data)
                 except StoreError:
                     await asyncio.sleep(0.001)
-                except Exception as error:  # noqa: BLE001 - the process is dying
+                except Exception as error:
                     if "dead" not in str(error) and "died" not in str(error):
                         raise
                     await asyncio.sleep(0.001)
@@ -153,8 +153,13 @@ class _Watched(ScriptedTool):
 
     async def run(self, call: ToolCall, context: Any) -> Any:
         for event in await self._play.store.events(EXECUTION):
-            if event.event_type in ENDED and (event.action_id, event.attempt) == (call.action_id, call.attempt):
-                raise AssertionError(f"`{call.step}/{call.task_label}` was called again after it was recorded")
+            if event.event_type in ENDED and (event.action_id, event.attempt) == (
+                call.action_id,
+                call.attempt,
+            ):
+                raise AssertionError(
+                    f"`{call.step}/{call.task_label}` was called again after it was recorded"
+                )
         return await super().run(call, context)
 
 

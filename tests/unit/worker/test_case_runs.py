@@ -1,51 +1,14 @@
+# ruff: noqa: E501 - a step of a playbook on one line reads better than folded
 """What the case of a step does: its moments, its branches, its actions, and how they end the step."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 import pytest
 
-from noetl.engine.fold import fold
-from noetl.engine.limits import EVENT_BYTES
-from noetl.engine.state import State
-from noetl.testing import Answer, Run, answers, fails, play, replies
-
-HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p, path: tests/p}\n"
-BUSY = fails("http.status", "503", retryable=True, result={"why": "busy"}, http={"status": 503})
-
-
-def played(steps: str, tools: Mapping[str, Answer] | None = None, head: str = "") -> Run:
-    """Plays steps written without their common head; the log must give the same state again."""
-    run = play(f"{HEAD}{head}workflow:\n{steps}", tools={"python": {"n": 1}, **(tools or {})})
-    state = State(execution_id=run.state.execution_id)
-    for event in run.events:
-        fold(state, event)
-        assert len(msgspec.json.encode(event.payload)) <= EVENT_BYTES, event.event_type
-    assert msgspec.msgpack.encode(state) == msgspec.msgpack.encode(run.state)
-    return run
-
-
-def labels(run: Run) -> list[str]:
-    return [call.task_label for call in run.calls]
-
-
-def step(case: str, *, spec: str = "{}", rest: str = "", tool: str = "{kind: python, code: pass}") -> str:
-    """A step `start` with a case, and the steps `x` and `y`."""
-    return f"""
-  - step: start
-    spec: {spec}
-    tool: {tool}
-    case: {case}
-{rest}
-  - step: x
-    tool: {{kind: python, code: pass, args: {{given: "{{{{ args }}}}"}}}}
-  - step: y
-    tool: {{kind: python, code: pass}}
-"""
-
+from noetl.testing import Run, answers, replies
+from tests.unit.worker.case_plays import BUSY, labels, played, step
 
 # --- moments -----------------------------------------------------------------------------------------------
 
@@ -62,7 +25,11 @@ def test_entries_that_name_the_event_are_asked_at_every_moment_and_others_after_
         then: [{called: {tool: {kind: python, code: pass}}}]"""
         )
     )
-    assert [label for label in labels(run) if label in ("entered", "called", "left")] == ["entered", "called", "left"]
+    assert [label for label in labels(run) if label in ("entered", "called", "left")] == [
+        "entered",
+        "called",
+        "left",
+    ]
     moments = [event.payload["trigger_event"] for event in run.named("case.evaluated")]
     assert moments == ["step.enter", "call.done", "step.exit"]
 
@@ -469,133 +436,3 @@ def test_large_values_in_sets_results_and_ways_out_stay_out_of_the_events() -> N
     assert run.status == "completed", run.error
     assert run.calls[1].args == {"b": 30_001, "n": 2}
     assert [len(value) for value in run.calls_of("x")[0].args["given"].values()] == [30_000, 30_001, 30_001]
-
-
-# --- sinks ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_step_sink_runs_after_a_way_out_was_decided_and_its_failure_fails_the_step() -> None:
-    text = step(
-        """
-      - when: "{{ event.name == 'call.done' }}"
-        then: [{next: {to: [{step: x}]}}]""",
-        rest='    sink: {tool: {kind: http, method: POST, url: "http://x.example", body: {n: "{{ result.n }}"}}}',
-    )
-    run = played(text, {"http": 1})
-    assert [call.config.get("body") for call in run.calls] == [None, {"n": 1}, None]
-    run = played(text, {"http": BUSY})
-    assert run.state.steps["start"].status == "failed"
-
-
-def test_a_sink_whose_condition_is_false_is_not_called() -> None:
-    run = played(
-        step("[]", rest='    sink: {tool: {kind: http, method: POST, url: "http://x.example"}, when: "{{ result.n > 1 }}"}')
-        .replace("    case: []\n", ""),
-    )
-    assert run.status == "completed"
-    assert len(run.calls) == 1
-
-
-def test_a_workbook_entrys_sink_runs_after_each_call_of_it() -> None:
-    run = played(
-        """
-  - step: start
-    loop: {in: [1, 2], iterator: item}
-    tool: {kind: workbook, name: one, args: {v: "{{ item }}"}}
-    vars: {all: "{{ result }}"}
-""",
-        {"http": 1},
-        head="""workbook:
-  - name: one
-    tool: {kind: python, code: pass}
-    sink: {tool: {kind: http, method: POST, url: "http://x.example", body: {n: "{{ result.n }}"}}}
-""",
-    )
-    assert run.status == "completed", run.error
-    assert [call.config.get("body") for call in run.calls] == [None, {"n": 1}, None, {"n": 1}]
-    assert run.state.vars == {"all": [{"n": 1}, {"n": 1}]}
-
-
-# --- loops and errors -------------------------------------------------------------------------------------------------
-
-
-def looping(mode: str, case: str, rest: str = "") -> str:
-    return f"""
-  - step: start
-    loop: {{in: [1, 2, 3], iterator: item, mode: {mode}}}
-    tool: {{kind: python, code: pass, args: {{v: "{{{{ item }}}}"}}}}
-    case: {case}
-{rest}
-  - step: x
-    tool: {{kind: python, code: pass}}
-"""
-
-
-@pytest.mark.parametrize("mode", ["sequential", "parallel"])
-def test_what_iterations_collect_is_joined_in_index_order(mode: str) -> None:
-    run = played(
-        looping(
-            mode,
-            """
-      - when: "{{ event.name == 'step.enter' }}"
-        then: [{collect: {from: "{{ 0 }}", into: seen}}]
-      - when: "{{ event.name == 'call.done' }}"
-        then: [{collect: {from: result.v, into: seen}}, {set: {ctx: {last: "{{ item }}"}}}]
-      - when: "{{ event.name == 'step.exit' }}"
-        then: [{result: {from: "{{ [ctx.seen, ctx.last, result | length] }}"}}]""",
-            '    vars: {all: "{{ result | map(attribute=\'v\') | list }}"}',
-        ),
-        {"python": lambda call: {"v": call.args["v"]}},
-    )
-    assert (run.status, run.result) == ("completed", [[0, 1, 2, 3], 3, 3]), run.error
-    assert run.state.vars == {"all": [1, 2, 3]}
-    assert len([e for e in run.named("case.evaluated") if e.payload["trigger_event"] == "step.exit"]) == 1
-
-
-@pytest.mark.parametrize(("mode", "seen"), [("sequential", [1, 2]), ("parallel", [1])])
-def test_sequential_iterations_share_what_was_set_and_parallel_ones_do_not(mode: str, seen: list[int]) -> None:
-    run = played(
-        looping(
-            mode,
-            """
-      - when: "{{ event.name == 'call.done' }}"
-        then: [{collect: {from: result.v, into: seen}}, {result: {from: ctx.seen}}]""",
-        ),
-        {"python": lambda call: {"v": call.args["v"]}},
-    )
-    assert run.result[1] == (seen if mode == "sequential" else [2])
-
-
-def test_next_in_a_loop_ends_it_early_and_its_result_is_the_steps() -> None:
-    run = played(
-        looping(
-            "sequential",
-            """
-      - when: "{{ event.name == 'call.done' and item == 2 }}"
-        then: [{result: {from: result.v}}, {next: {to: [{step: x}]}}]""",
-        ),
-        {"start": lambda call: {"v": call.args["v"]}},
-    )
-    assert [call.args.get("v") for call in run.calls_of("start")] == [1, 2]
-    assert run.state.steps["start"].result == 2
-    assert run.calls_of("x")
-
-
-def test_an_error_that_is_ignored_leaves_the_step_done_without_a_result() -> None:
-    run = played(
-        "  - {step: start, spec: {on_error: ignore}, tool: {kind: python, code: pass}, next: [{step: x}]}\n"
-        "  - {step: x, tool: {kind: python, code: pass}}\n",
-        {"start": BUSY},
-    )
-    found = run.state.steps["start"]
-    assert (found.status, found.result) == ("done", None)
-    assert found.error is not None
-    assert found.error["kind"] == "http.status"
-    assert run.calls_of("x")
-
-
-def test_on_error_retry_is_three_attempts_or_the_steps_own() -> None:
-    plain = "  - {step: start, spec: {on_error: retry}, tool: {kind: python, code: pass}, next: x}\n  - {step: x}\n"
-    assert len(played(plain, {"start": BUSY}).calls) == 3
-    own = plain.replace("tool:", "retry: {max_attempts: 5}, tool:")
-    assert len(played(own, {"start": BUSY}).calls) == 5

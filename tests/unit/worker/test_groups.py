@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a step of a playbook on one line reads better than folded
 """Tasks inside tasks (v1): what runs side by side, what waits, and which result bubbles up."""
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ workflow:
   - {step: start, call: {task: whole, with: {n: 4}}, next: [{step: end}]}
   - {step: end, call: {task: show, with: {value: "{{ whole }}"}}}
 """
-SHOW = "  - {task: show, type: http, method: POST, url: 'http://x.example', payload: {value: '{{ value }}'}}\n"
+SHOW = (
+    "  - {task: show, type: http, method: POST, url: 'http://x.example', payload: {value: '{{ value }}'}}\n"
+)
 
 
 def played(workbook: str, tools: Mapping[str, Answer], workflow: str = CALL) -> Run:
@@ -20,7 +23,8 @@ def played(workbook: str, tools: Mapping[str, Answer], workflow: str = CALL) -> 
 
 
 def shown(run: Run) -> object:
-    return run.calls[-1].config["payload"]["value"] if "payload" in run.calls[-1].config else run.calls[-1].config["body"]["value"]
+    config = run.calls[-1].config
+    return (config.get("payload") or config["body"])["value"]
 
 
 def by_value(seconds: float = 10) -> Answer:

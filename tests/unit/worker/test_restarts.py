@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a step of a playbook on one line reads better than folded
 """Steps with cases, waits, groups and spreads come to the same end wherever their process dies."""
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ metadata: {name: p, path: tests/p}
 workflow:
 """
 
-CHAIN = V2 + """
+CHAIN = (
+    V2
+    + """
   - step: start
     tool: {kind: python, code: pass}
     case:
@@ -42,8 +45,11 @@ CHAIN = V2 + """
     tool: {kind: python, code: pass, args: {got: "{{ args.got }}", times: "{{ vars.times }}"}}
     vars: {done: "{{ result.n }}"}
 """
+)
 
-NAMED_RETRY = V2 + """
+NAMED_RETRY = (
+    V2
+    + """
   - step: start
     tool: {kind: python, code: pass}
     case:
@@ -57,8 +63,11 @@ NAMED_RETRY = V2 + """
               poll: {until: "{{ attempt >= 3 }}", interval: 2s, max_attempts: 5}
           - result: {from: "{{ flaky.n + polled.n }}"}
 """
+)
 
-NAMED_FAILURE = V2 + """
+NAMED_FAILURE = (
+    V2
+    + """
   - step: start
     tool: {kind: python, code: pass}
     case:
@@ -69,8 +78,11 @@ NAMED_FAILURE = V2 + """
           - next: {to: [{step: end}]}
   - step: end
 """
+)
 
-CHAIN_RETRY = V2 + """
+CHAIN_RETRY = (
+    V2
+    + """
   - step: start
     tool: {kind: python, code: pass}
     case:
@@ -82,8 +94,11 @@ CHAIN_RETRY = V2 + """
           - second: {tool: {kind: python, code: pass, args: {bad: "{{ ctx.tries | length < 2 }}"}}}
           - result: {from: "{{ ctx.tries | length }}"}
 """
+)
 
-SINKS = V2 + """
+SINKS = (
+    V2
+    + """
   - step: start
     tool: {kind: python, code: pass}
     case:
@@ -98,8 +113,11 @@ SINKS = V2 + """
     tool: {kind: python, code: pass}
     sink: {tool: {kind: python, code: pass, args: {fails: 99}}}
 """
+)
 
-SINK_FAILS_IN_CHAIN = V2 + """
+SINK_FAILS_IN_CHAIN = (
+    V2
+    + """
   - step: start
     tool: {kind: python, code: pass}
     case:
@@ -109,8 +127,11 @@ SINK_FAILS_IN_CHAIN = V2 + """
           - next: {to: [{step: end}]}
   - step: end
 """
+)
 
-PAGES = V2 + """
+PAGES = (
+    V2
+    + """
   - step: start
     tool: {kind: python, code: pass, args: {page: 1}}
     case:
@@ -127,8 +148,11 @@ PAGES = V2 + """
     args: {count: "{{ start | length }}", first: "{{ start[0].id }}", final: "{{ start[-1].id }}"}
     tool: {kind: python, code: pass, args: {v: ["{{ args.count }}", "{{ args.first }}", "{{ args.final }}"]}}
 """
+)
 
-CASE_RETRY = V2 + """
+CASE_RETRY = (
+    V2
+    + """
   - step: start
     tool: {kind: python, code: pass}
     case:
@@ -139,8 +163,11 @@ CASE_RETRY = V2 + """
       - when: "{{ event.name == 'call.done' and error is not defined }}"
         then: [{result: {from: "{{ ctx.failed }}"}}]
 """
+)
 
-SEQUENTIAL = V2 + """
+SEQUENTIAL = (
+    V2
+    + """
   - step: start
     loop: {in: [1, 2, 3, 4], iterator: item}
     tool: {kind: python, code: pass, args: {v: "{{ item }}"}}
@@ -160,8 +187,11 @@ SEQUENTIAL = V2 + """
   - step: last
     tool: {kind: python, code: pass, args: {v: "{{ vars.all }}"}}
 """
+)
 
-PARALLEL = V2 + """
+PARALLEL = (
+    V2
+    + """
   - step: start
     loop: {in: [3, 1, 2], iterator: item, mode: parallel}
     tool: {kind: python, code: pass, args: {v: "{{ item }}", takes: "{{ item }}"}}
@@ -176,8 +206,11 @@ PARALLEL = V2 + """
         then:
           - result: {from: "{{ {'seen': ctx.seen, 'last': ctx.last, 'all': result | map(attribute='v') | list} }}"}
 """
+)
 
-ENTER_NEXT = V2 + """
+ENTER_NEXT = (
+    V2
+    + """
   - step: start
     tool: {kind: python, code: pass}
     case:
@@ -189,8 +222,11 @@ ENTER_NEXT = V2 + """
   - step: last
     tool: {kind: python, code: pass}
 """
+)
 
-INCLUSIVE = V2 + """
+INCLUSIVE = (
+    V2
+    + """
   - step: start
     spec: {case_mode: inclusive, next_policy: break_chain}
     tool: {kind: python, code: pass}
@@ -210,8 +246,11 @@ INCLUSIVE = V2 + """
     tool: {kind: python, code: pass}
     vars: {y: 1}
 """
+)
 
-WAITING = V2 + """
+WAITING = (
+    V2
+    + """
   - step: start
     next: [{step: wait}, {step: work}]
   - step: work
@@ -234,8 +273,11 @@ WAITING = V2 + """
   - step: last
     tool: {kind: python, code: pass, args: {v: "{{ args.by }}"}}
 """
+)
 
-TIMEOUT = V2 + """
+TIMEOUT = (
+    V2
+    + """
   - step: start
     spec: {eval_mode: on_event, timeout: 30s}
     case:
@@ -244,8 +286,11 @@ TIMEOUT = V2 + """
           - tell: {tool: {kind: python, code: pass}}
           - result: {from: "{{ event.data.timer_id }}"}
 """
+)
 
-TWO_WAITS = V2 + """
+TWO_WAITS = (
+    V2
+    + """
   - step: start
     spec: {eval_mode: on_event}
     case:
@@ -257,6 +302,7 @@ TWO_WAITS = V2 + """
       - when: "{{ event.name == 'early' }}"
         then: [{result: {from: event.data.n}}]
 """
+)
 
 V1 = """
 apiVersion: noetl.io/v1
@@ -266,7 +312,9 @@ path: tests/p
 workload: {cities: [a, b, c]}
 """
 
-SPREAD = V1 + """
+SPREAD = (
+    V1
+    + """
 workflow:
   - step: start
     next: [{step: cities}]
@@ -291,8 +339,11 @@ workbook:
   - {task: more, type: python, code: pass, retry: 1}
   - {task: gather, type: python, code: pass}
 """
+)
 
-NESTED_RUN = V1 + """
+NESTED_RUN = (
+    V1
+    + """
 workflow:
   - step: start
     call: {task: whole}
@@ -314,8 +365,11 @@ workbook:
           - {task: six, type: python, code: pass, with: {v: "{{ four.v }}", fails: 1}, on_error: continue}
           - {task: seven, type: python, code: pass, with: {v: "{{ four.v + 4 }}"}}
 """
+)
 
-ITERATOR = V1 + """
+ITERATOR = (
+    V1
+    + """
 workflow:
   - step: start
     next: [{step: each}]
@@ -333,6 +387,7 @@ workflow:
 workbook:
   - {task: gather, type: python, code: pass}
 """
+)
 
 
 def scripted(call: Any) -> Any:
@@ -405,3 +460,127 @@ def test_a_signal_that_a_waiting_step_does_not_want_is_kept_for_a_later_one() ->
     play = Play(TWO_WAITS, TOOLS, signals={1: ("early", {"n": 5}), 2: ("first", None)})
     state = survives_death_after_every_commit(play)
     assert (state.status, state.result) == ("completed", 5)
+
+
+# --- the same, in less usual places ------------------------------------------------------------------------
+
+WORKBOOK_PIPELINES = (
+    V2.replace(
+        "workflow:",
+        """workbook:
+  - name: pair
+    tool:
+      - first: {kind: python, code: pass, args: {v: 1}}
+      - second: {kind: python, code: pass, args: {v: "{{ first.v + 1 }}"}}
+  - name: single
+    tool: {kind: python, code: pass, args: {v: 8}}
+    sink: {tool: {kind: python, code: pass, args: {v: "{{ result.v }}"}}}
+workflow:""",
+    )
+    + """
+  - step: start
+    tool: {kind: workbook, name: pair}
+    case:
+      - when: "{{ event.name == 'call.done' }}"
+        then:
+          - again: {tool: {kind: workbook, name: pair}}
+          - sink: {tool: {kind: workbook, name: pair}}
+          - one: {tool: {kind: workbook, name: single}}
+          - result: {from: "{{ [result.v, again.v, one.v] }}"}
+    sink: {tool: {kind: workbook, name: pair}}
+"""
+)
+
+LOOP_CHAINS = (
+    V2
+    + """
+  - step: start
+    loop: {in: [1, 2, 3], iterator: item, mode: MODE, spec: {on_error: continue, max_in_flight: 2}}
+    tool: {kind: python, code: pass, args: {v: "{{ item }}", fails: "{{ 9 if item == 2 else 0 }}"}}
+    case:
+      - when: "{{ event.name == 'call.error' }}"
+        then: [{collect: {from: "{{ item }}", into: bad}}, {retry: {max_attempts: 2, initial_delay: 3}}]
+      - when: "{{ event.name == 'call.done' and error is not defined }}"
+        retry: {scope: chain, max_attempts: 2, backoff: {type: fixed, delay_seconds: 2}}
+        then:
+          - collect: {from: "{{ item }}", into: good}
+          - told: {tool: {kind: python, code: pass, args: {bad: "{{ ctx.good | length < item }}"}}}
+          - sink: {tool: {kind: python, code: pass, args: {v: "{{ result.v }}"}}}
+          - result: {from: "{{ result.v * 10 }}"}
+      - when: "{{ event.name == 'step.exit' }}"
+        then: [{result: {from: "{{ [ctx.good, ctx.bad, result] }}"}}]
+    vars: {all: "{{ result }}"}
+"""
+)
+
+NESTED_SPREAD = (
+    V1
+    + """
+workflow:
+  - {step: start, next: [{step: outer}]}
+  - {step: outer, loop: {in: "{{ [1, 2] }}", iterator: a, spec: {max_in_flight: 1}}, next: [{step: inner, with: {a: "{{ a }}"}}]}
+  - {step: inner, loop: {in: "{{ [10, 20] }}", iterator: b}, call: {task: one, with: {v: "{{ a + b }}"}}, next: [{step: half}]}
+  - {step: half, join: inner, call: {task: one, with: {v: "{{ join_results | map(attribute='v') | list }}"}}, next: [{step: gather}]}
+  - {step: gather, join: outer, call: {task: one, with: {v: "{{ join_results | map(attribute='v') | list }}"}}}
+workbook:
+  - {task: one, type: python, code: pass}
+"""
+)
+
+SKIPPED = (
+    V2
+    + """
+  - step: start
+    tool: {kind: python, code: pass}
+    case:
+      - when: "{{ event.name == 'call.done' }}"
+        then: [{look: {tool: {kind: python, code: pass}}}, {skip: {}}, {never: {tool: {kind: python, code: pass}}}]
+    next: [{step: last}]
+  - step: last
+    spec: {on_error: ignore}
+    tool: {kind: python, code: pass, args: {fails: 9}}
+    retry: {max_attempts: 2, backoff: {type: fixed, delay_seconds: 3}}
+    next: [{step: end}]
+  - {step: end, tool: {kind: python, code: pass, args: {v: "{{ start is none }}"}}}
+"""
+)
+
+CALLS_ON_EVENTS = (
+    V2
+    + """
+  - step: start
+    spec: {eval_mode: on_event, timers: {tick: 4s}}
+    tool: {kind: python, code: pass, args: {v: 1}}
+    case:
+      - when: "{{ event.name == 'timer.fired' }}"
+        then: [{collect: {from: event.data.timer_id, into: ticks}}, {call: {args: {v: 2}}}]
+      - when: "{{ event.name == 'call.done' and result.v == 2 }}"
+        then: [{told: {tool: {kind: python, code: pass}}}, {result: {from: ctx.ticks}}]
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        pytest.param(WORKBOOK_PIPELINES, [2, 2, 8], id="workbook pipelines as calls, tasks and sinks"),
+        pytest.param(
+            LOOP_CHAINS.replace("MODE", "sequential"),
+            [[1, 3, 3], [2, 2], [10, None, 30]],
+            id="chains in a sequential loop",
+        ),
+        pytest.param(
+            LOOP_CHAINS.replace("MODE", "parallel").replace("ctx.good | length < item", "false"),
+            [[1, 3], [2, 2], [10, None, 30]],
+            id="chains in a parallel loop",
+        ),
+        pytest.param(NESTED_SPREAD, {"n": 1, "v": [[11, 21], [12, 22]]}, id="nested spreads"),
+        pytest.param(
+            SKIPPED, {"n": 1, "v": True}, id="a step that is skipped and one whose error is ignored"
+        ),
+        pytest.param(CALLS_ON_EVENTS, ["tick"], id="calls on events"),
+    ],
+)
+def test_a_death_after_any_commit_changes_nothing_here_either(text: str, result: Any) -> None:
+    state = survives_death_after_every_commit(Play(text, TOOLS))
+    assert (state.status, state.result) == ("completed", result), state.error

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a step of a playbook on one line reads better than folded
 """Steps that wait for events: signals, timers, the ends of other steps, and what ends the wait."""
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ def sends(name: str, data: object = None) -> At:
     return send
 
 
-def played(steps: str, tools: Mapping[str, Answer] | None = None, at: Mapping[float, At] | None = None) -> Run:
+def played(
+    steps: str, tools: Mapping[str, Answer] | None = None, at: Mapping[float, At] | None = None
+) -> Run:
     return play(HEAD + steps, tools={"python": {"n": 1}, **(tools or {})}, at=at)
 
 
@@ -183,7 +186,8 @@ def test_a_deadline_ends_the_wait_as_a_failure() -> None:
 def test_without_any_event_the_step_waits_for_ever() -> None:
     with pytest.raises(StalledError):
         play(
-            HEAD + "  - {step: start, spec: {eval_mode: on_event}, case: [{when: \"{{ event.name == 'x' }}\", then: [{skip: {}}]}]}\n",
+            HEAD
+            + "  - {step: start, spec: {eval_mode: on_event}, case: [{when: \"{{ event.name == 'x' }}\", then: [{skip: {}}]}]}\n",
             clock=FakeClock(patience=0.05),
         )
 

@@ -100,8 +100,12 @@ class Judge:
         try:
             reads = template.reads
         except TemplateSyntaxError as error:
+            meant = self.findings.guess(error.word, error.known) if error.word else None
             self.findings.report(
-                "template.syntax", locate(template, error.offset), f"this template does not parse: {error.message}"
+                "template.syntax",
+                locate(template, error.offset),
+                f"this template does not parse: {error.message}",
+                f"did you mean `{meant}`?" if meant else None,
             )
             return False
         tested = {read.path for read in reads if read.guarded}
