@@ -26,6 +26,7 @@ from noetl.records.protocols import ToolKind
 from noetl.records.result_ref import ref_from_data
 from noetl.results.bodies import FileBodies
 from noetl.secrets.keychain import Resolver
+from noetl.secrets.redaction import Redactor
 from noetl.store.protocol import CatalogEntry, InboxRow, Store
 from noetl.tools.registry import builtin_kinds, runnable
 from noetl.worker.worker import Worker
@@ -107,7 +108,9 @@ class Embedded:
             return {}, error_data("keychain.unresolved", "nothing here can resolve the playbook's keychain")
         try:
             workload = materialise(playbook.workload, payload, "")
-            return await self._resolver.resolve(playbook.keychain, workload), None
+            found = await self._resolver.resolve(playbook.keychain, workload)
+            Redactor().register_keychain(found)  # raises for a secret that could not be kept out of the log
+            return found, None
         except NoetlError as error:
             return {}, error_data(error.code, error.message)
 

@@ -39,6 +39,11 @@ class Service(BaseHTTPRequestHandler):
         else:
             self._answer(200, {"temperatures": [10, WARMEST[query["latitude"]], 12]})
 
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.asked[f"{body['template']} to {body['to']}"] += 1
+        self._answer(202, {"queued": True})
+
     def _answer(self, status: int, body: Any) -> None:
         text = json.dumps(body).encode()
         self.send_response(status)
@@ -86,6 +91,13 @@ def test_every_endpoint_is_read_page_by_page(console: Console, service: tuple[st
     )
     assert json.loads(told)["result"] == ROWS
     assert asked == {"users": 1 + 2, "orders": 1 + 3}
+
+
+def test_a_user_is_looked_up_and_welcomed(console: Console, service: tuple[str, Counter[str]]) -> None:
+    url, asked = service
+    told = console.noetl("run", str(EXAMPLES / "user_onboarding.yaml"), "--set", f"api_url={url}", "--json")
+    assert json.loads(told)["result"] == {"status": "completed", "message": "Bob is on board"}
+    assert asked == {"welcome to bob@example.com": 1}
 
 
 def test_an_approval_is_waited_for_and_missed_after_a_day() -> None:

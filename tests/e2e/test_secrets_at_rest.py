@@ -88,3 +88,13 @@ def test_a_secret_that_is_a_word_of_the_playbook_does_not_change_its_course(cons
     console.noetl("register", console.write("child.yaml", CHILD))
     done = console.finished("run", console.write("carries.yaml", playbook), "-q", API_TOKEN="password")
     assert done.returncode == 0, (done.stdout, done.stderr)
+
+
+def test_a_secret_that_is_too_short_is_refused_before_any_step(console: Console) -> None:
+    arguments = ("run", console.write("carries.yaml", V2), "--events", "events.jsonl")
+    done = console.finished(*arguments, API_TOKEN="q7z1")
+    assert done.returncode == 1, (done.stdout, done.stderr)
+    assert "secret.too_short: keychain.API_TOKEN" in done.stdout + done.stderr
+    log = (console.folder / "events.jsonl").read_text()
+    assert "step.scheduled" not in log
+    assert "q7z1" not in log

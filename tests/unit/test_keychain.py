@@ -45,7 +45,7 @@ class TokenEndpoint(ThreadingHTTPServer):
 class TokenHandler(BaseHTTPRequestHandler):
     server: TokenEndpoint
 
-    def do_POST(self) -> None:  # noqa: N802 - the name the server looks for
+    def do_POST(self) -> None:
         form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
         self.server.asked.append((self.headers.get("Authorization", ""), form))
         answer = self.server.body or {"access_token": f"token-{len(self.server.asked)}", "expires_in": 120}
@@ -104,7 +104,13 @@ def test_a_bearer_may_be_made_from_an_earlier_entry(tmp_path):
 
 def oauth(endpoint, **fields):
     return entry(
-        "api", "oauth2", token_url=endpoint.url, client_id="me", client_secret="hidden", scope="read", **fields
+        "api",
+        "oauth2",
+        token_url=endpoint.url,
+        client_id="me",
+        client_secret="hidden",
+        scope="read",
+        **fields,
     )
 
 
@@ -136,7 +142,9 @@ def test_a_token_is_kept_until_shortly_before_it_expires(tmp_path, endpoint):
     assert asyncio.run(ask()) == ["token-1", "token-1", "token-2"]
 
 
-@pytest.mark.parametrize(("status", "body", "told"), [(401, {}, "401"), (200, {"token": "x"}, "access_token")])
+@pytest.mark.parametrize(
+    ("status", "body", "told"), [(401, {}, "401"), (200, {"token": "x"}, "access_token")]
+)
 def test_an_endpoint_that_gives_no_token_fails_the_entry_by_name(tmp_path, endpoint, status, body, told):
     endpoint.status, endpoint.body = status, body or {"error": "no"}
     with pytest.raises(KeychainError, match=f"`api`.*{told}"):
@@ -145,7 +153,11 @@ def test_an_endpoint_that_gives_no_token_fails_the_entry_by_name(tmp_path, endpo
 
 def test_an_endpoint_that_cannot_be_reached_fails_without_showing_the_secret(tmp_path):
     unreachable = entry(
-        "api", "oauth2", token_url="http://127.0.0.1:9/token?key=hidden", client_id="me", client_secret="hidden"
+        "api",
+        "oauth2",
+        token_url="http://127.0.0.1:9/token?key=hidden",
+        client_id="me",
+        client_secret="hidden",
     )
     with pytest.raises(KeychainError, match="cannot be asked") as caught:
         resolve(tmp_path, unreachable)

@@ -71,7 +71,9 @@ class Fields:
     def unknown(self, name: str, known: Collection[str], code: str = "key.unknown") -> None:
         key = self.entries[name].key
         if name in REPLACED:
-            self.findings.report("key.replaced", key, f"`{name}` is not a key of the language", REPLACED[name])
+            self.findings.report(
+                "key.replaced", key, f"`{name}` is not a key of the language", REPLACED[name]
+            )
             return
         meant = self.findings.guess(name, known)
         if meant is not None:

@@ -49,7 +49,11 @@ class Keychain(Mapping[str, Any]):
 
 class Resolver:
     def __init__(
-        self, environment: Mapping[str, str], folder: Path, clock: Clock, fetch_token: FetchToken | None = None
+        self,
+        environment: Mapping[str, str],
+        folder: Path,
+        clock: Clock,
+        fetch_token: FetchToken | None = None,
     ) -> None:
         self._environment = environment
         self._folder = folder
@@ -57,7 +61,9 @@ class Resolver:
         self._fetch_token = fetch_token
         self._tokens: dict[str, tuple[str, float]] = {}
 
-    async def resolve(self, entries: tuple[KeychainEntry, ...], workload: Mapping[str, Any]) -> dict[str, Any]:
+    async def resolve(
+        self, entries: tuple[KeychainEntry, ...], workload: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """Every entry by name; later ones may be made from earlier ones."""
         found: dict[str, Any] = {}
         for entry in entries:
@@ -88,13 +94,15 @@ class Resolver:
                 return await self._token(entry, fields)
             case _:
                 raise KeychainError(
-                    f"keychain entry `{entry.name}` is of kind `{entry.kind}`, which needs a server's credential store"
+                    f"keychain entry `{entry.name}` is of kind `{entry.kind}`, which needs a server"
                 )
 
     def _variable(self, entry: KeychainEntry, name: str) -> str:
         value = self._environment.get(name)
         if value is None:
-            raise KeychainError(f"keychain entry `{entry.name}`: the environment variable `{name}` is not set")
+            raise KeychainError(
+                f"keychain entry `{entry.name}`: the environment variable `{name}` is not set"
+            )
         return value
 
     def _file(self, entry: KeychainEntry, fields: dict[str, Any]) -> str:

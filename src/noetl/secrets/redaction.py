@@ -63,7 +63,7 @@ class Redactor:
     def _register_text(self, text: str, name: str) -> None:
         if len(text) < SHORTEST:
             raise SecretTooShortError(
-                f"{name} is shorter than {SHORTEST} characters, so it could not be kept out of logs and events"
+                f"{name} is shorter than {SHORTEST} characters, so it cannot be kept out of logs and events"
             )
         forms = {text, *(line for line in text.splitlines() if len(line) >= SHORTEST_LINE)}
         encoded = text.encode()

@@ -21,7 +21,7 @@ class StoreError(NoetlError):
     code = "store.error"
 
 
-class AppendConflict(NoetlError):
+class AppendConflict(NoetlError):  # noqa: N818 - an answer that is expected, not a fault
     """Somebody else has appended to this execution since it was read."""
 
     code = "store.conflict"
@@ -143,7 +143,12 @@ class Store(Protocol):
     async def execution(self, execution_id: str) -> ExecutionRow | None: ...
 
     async def executions(
-        self, *, status: str | None = None, path: str | None = None, before: str | None = None, limit: int = 50
+        self,
+        *,
+        status: str | None = None,
+        path: str | None = None,
+        before: str | None = None,
+        limit: int = 50,
     ) -> list[ExecutionRow]:
         """The newest first; `before` is an execution id to page on from."""
         ...

@@ -368,5 +368,7 @@ def _check_tree(tree: nodes.Template) -> None:
             message = f"there is no filter named `{node.name}`"
             raise TemplateSyntaxError(message, node.lineno, node.name, ALL_FILTERS)
         if isinstance(node, nodes.Test) and node.name not in ALL_TESTS:
-            raise TemplateSyntaxError(f"there is no test named `{node.name}`", node.lineno, node.name, ALL_TESTS)
+            raise TemplateSyntaxError(
+                f"there is no test named `{node.name}`", node.lineno, node.name, ALL_TESTS
+            )
         stack.extend((child, depth + 1) for child in node.iter_child_nodes())

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import time
 import hashlib
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar

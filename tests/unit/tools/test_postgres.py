@@ -133,7 +133,7 @@ def test_a_text_is_one_transaction_unless_it_manages_its_own(database: Database)
 
 
 def test_rows_are_inserted_and_upserted_with_the_columns_types(database: Database) -> None:
-    columns = "id int PRIMARY KEY, \"the \"\"v\" text DEFAULT 'd', l int[], j jsonb, t timestamptz, n numeric"
+    columns = 'id int PRIMARY KEY, "the ""v" text DEFAULT \'d\', l int[], j jsonb, t timestamptz, n numeric'
     database.rows(query=f'CREATE TABLE "odd ""t" ({columns}, g int GENERATED ALWAYS AS (id + 1) STORED)')
 
     def write(args: Any, **config: Any) -> Any:

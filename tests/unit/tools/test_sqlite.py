@@ -81,9 +81,7 @@ def test_rows_are_inserted_and_upserted_with_names_quoted(tmp_path: Path) -> Non
     def write(args: Any, **config: Any) -> Any:
         return rows(tmp_path, database="a.db", table='odd "t', args=args, **config)
 
-    rows(
-        tmp_path, database="a.db", query='CREATE TABLE "odd ""t" (id PRIMARY KEY, "the ""v" DEFAULT 9, c)'
-    )
+    rows(tmp_path, database="a.db", query='CREATE TABLE "odd ""t" (id PRIMARY KEY, "the ""v" DEFAULT 9, c)')
     assert write({"id": 1, 'the "v': "x'); DROP TABLE t; --"}) == []
     write([{"id": 2, "c": {"a": 1}}, {"id": 3}])
     write([{"id": 2, "c": "new"}, {"id": 4, "c": "n"}], mode="upsert", key="id")

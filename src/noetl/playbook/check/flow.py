@@ -129,13 +129,17 @@ def _check_join(step: Step, flow: Flow, findings: Findings) -> None:
             _check_name(name, at, " to join", flow, findings)
         elif name not in leading and not flow.computed:
             findings.report(
-                "join.no_arc", at, f"step `{step.name}` waits for `{name}`, but nothing leads from there to it"
+                "join.no_arc",
+                at,
+                f"step `{step.name}` waits for `{name}`, but nothing leads from there to it",
             )
     listed = frozenset(step.join.of)
     for name in leading:
         if name not in listed:
             findings.report(
-                "join.unlisted", step.join.at, f"`{name}` leads to `{step.name}` but is not in its join's `of`"
+                "join.unlisted",
+                step.join.at,
+                f"`{name}` leads to `{step.name}` but is not in its join's `of`",
             )
 
 

@@ -18,17 +18,36 @@ from noetl.template import Read, Template
 OUTCOME_FIELDS: Final = frozenset({"status", "result", "error", "meta"})
 EVENT_FIELDS: Final = frozenset({"name", "step", "data", "payload", "timestamp"})
 LANGUAGE_NAMES: Final = frozenset(
-    {"outcome", "event", "response", "error", "result", "this", "iter", "loop_index", "join_results"}
-    | {"_prev", "_task", "_attempt", "_action_id", "attempt", "max_attempts", "status_code", "success", "data"}
+    {
+        "outcome",
+        "event",
+        "response",
+        "error",
+        "result",
+        "this",
+        "iter",
+        "loop_index",
+        "join_results",
+        "keychain",
+    }
+    | {
+        "_prev",
+        "_task",
+        "_attempt",
+        "_action_id",
+        "attempt",
+        "max_attempts",
+        "status_code",
+        "success",
+        "data",
+    }
 )
 
 
 class Judge:
     """Reports what is wrong with templates. `step` and `kind` say whose they are."""
 
-    def __init__(
-        self, names: PlaybookNames, kinds: Table[str, ToolDescription], findings: Findings
-    ) -> None:
+    def __init__(self, names: PlaybookNames, kinds: Table[str, ToolDescription], findings: Findings) -> None:
         self.names = names
         self.kinds = kinds
         self.findings = findings
@@ -95,7 +114,9 @@ class Judge:
         except TemplateSyntaxError:  # reported by `template`
             return False
 
-    def template(self, template: Template, scope: frozenset[str], names: BodyNames, *, in_guard: bool) -> bool:
+    def template(
+        self, template: Template, scope: frozenset[str], names: BodyNames, *, in_guard: bool
+    ) -> bool:
         """Whether it parses; unknown names are reported but do not count."""
         try:
             reads = template.reads

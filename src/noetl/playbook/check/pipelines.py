@@ -13,7 +13,6 @@ from noetl.playbook.check.sql import check_sql
 from noetl.playbook.fields import quoted
 from noetl.playbook.findings import Findings
 from noetl.playbook.model import (
-
     Block,
     Case,
     Node,
@@ -111,7 +110,7 @@ def _check_labels(nodes: tuple[Node, ...], findings: Findings) -> None:
             findings.report(
                 "label.duplicate",
                 node.at,
-                f"two tasks of one pipeline are labelled `{node.label}`, the first on line {labels[node.label]}",
+                f"two tasks of a pipeline are labelled `{node.label}`, first on line {labels[node.label]}",
             )
         labels.setdefault(node.label, node.at.line)
     for node in nodes:
@@ -167,7 +166,9 @@ def _check_fields(task: Task, description: ToolDescription, findings: Findings) 
                 msgspec.convert(written, info.type)
             except msgspec.ValidationError as error:
                 findings.report(
-                    "tool.field_value", at, f"`{name}` of tool kind `{task.kind}` does not fit: {_plain(error)}"
+                    "tool.field_value",
+                    at,
+                    f"`{name}` of tool kind `{task.kind}` does not fit: {_plain(error)}",
                 )
     for name, info in known.items():
         if info.required and name not in task.config:
@@ -253,5 +254,3 @@ def _check_recursion(playbook: Playbook, findings: Findings) -> None:
     for entry in playbook.workbook:
         if entry.name in recursive:
             findings.report("workbook.recursive", entry.at, f"workbook task `{entry.name}` calls itself")
-
-

@@ -64,12 +64,20 @@ def _check_spot(text: Template, spot: Spot, findings: Findings) -> None:
     at: Position = NOWHERE if text.at is None else text.at.locate(spot.offset)
     if spot.last_filter == TRUSTED:
         findings.report(
-            "sql.trusted_text", at, "`| sql` puts this value into the statement as it is", "be sure where it comes from"
+            "sql.trusted_text",
+            at,
+            "`| sql` puts this value into the statement as it is",
+            "be sure where it comes from",
         )
     elif spot.place in NO_VALUE_IN:
         code, where = NO_VALUE_IN[spot.place]
-        findings.report(code, at, f"a value cannot stand in {where}", "move it out, or bind it with `params:`")
+        findings.report(
+            code, at, f"a value cannot stand in {where}", "move it out, or bind it with `params:`"
+        )
     elif spot.wants_name and spot.last_filter not in AS_NAME:
         findings.report(
-            "sql.value_as_name", at, "a name must stand here, and a value would be quoted as text", "{{ … | identifier }}"
+            "sql.value_as_name",
+            at,
+            "a name must stand here, and a value would be quoted as text",
+            "{{ … | identifier }}",
         )

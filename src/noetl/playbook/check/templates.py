@@ -58,7 +58,8 @@ def check_templates(
     outside = BodyNames()
     for entry in playbook.keychain:
         judge.values(entry.fields, EVERYWHERE, outside)
-    judge.values(playbook.workload, EVERYWHERE, outside)
+    # The keychain is resolved with the workload at hand, so the workload cannot be made from it.
+    judge.values(playbook.workload, EVERYWHERE - {"keychain"}, outside)
     judge.workload_cycles(playbook.workload)
     judge.values(playbook.executor.spec, PIPELINE, BodyNames(open=True))
     judge.value(playbook.executor.deadline, EVERYWHERE, outside)
@@ -99,8 +100,10 @@ class _Walk:
         self.nodes(step.body, body)
         judge.values(step.vars, MOMENTS, body)
         self.sink(step.sink, body)
-        leaving = outside if step.spread is None else BodyNames(
-            args=body.args, iterators=frozenset((step.spread.iterator,))
+        leaving = (
+            outside
+            if step.spread is None
+            else BodyNames(args=body.args, iterators=frozenset((step.spread.iterator,)))
         )
         for arc in step.router.arcs:
             self.arc(arc, leaving)

@@ -74,5 +74,3 @@ def task_runs(low: Lowering, spec: Fields) -> Count:
     check_group(low, spec, "limits")
     found = Fields(low.findings, limits, "`limits`", limits.entries).count("task_runs")
     return 10_000 if found is None else found
-
-

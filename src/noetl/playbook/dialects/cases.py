@@ -139,7 +139,9 @@ def _chain(low: Lowering, node: Node, inherited: Retry | None) -> tuple[Action, 
                 fields = Fields(low.findings, item, "`then`", item.entries)
                 found.append(_action(low, fields, next(iter(item.entries)), inherited))
             else:
-                low.findings.report("case.action_shape", item, "each entry of `then` is one action", "- next: …")
+                low.findings.report(
+                    "case.action_shape", item, "each entry of `then` is one action", "- next: …"
+                )
         return tuple(action for action in found if action is not None)
     if not isinstance(node, Mapping):
         low.findings.report("case.action_shape", node, "`then` must be a mapping or a list of actions")
@@ -214,9 +216,7 @@ def _named_task(low: Lowering, owner: Fields, name: str, inherited: Retry | None
     if not isinstance(task, Task):
         low.findings.report("case.task_kind", owner.key(name), "an `iterator` cannot be a task of a case")
         return None
-    return TaskAction(
-        task=with_repeats(task, retry or inherited, poll), at=position(owner.key(name))
-    )
+    return TaskAction(task=with_repeats(task, retry or inherited, poll), at=position(owner.key(name)))
 
 
 def with_repeats(task: Task, retry: Retry | None, poll: object = None) -> Task:

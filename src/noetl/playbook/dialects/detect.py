@@ -37,7 +37,8 @@ def detect(root: Mapping, findings: Findings) -> Dialect:
         findings.report(
             "dialect.mixed",
             v2.at,
-            f"`{v2.key}` (line {v2.at.line}) is v2, but `{canonical.key}` (line {canonical.at.line}) is canonical",
+            f"`{v2.key}` (line {v2.at.line}) is v2, "
+            f"but `{canonical.key}` (line {canonical.at.line}) is canonical",
             "write the whole playbook in one of them; `noetl migrate` turns v2 into canonical",
         )
     if version is None:
@@ -60,7 +61,10 @@ def _without_version(root: Mapping, findings: Findings, v2: Evidence | None) -> 
     where = next(iter(root.entries.values())).key if root.entries else root
     if v1 is None and v2 is None:
         findings.report(
-            "apiVersion.missing", where, "`apiVersion` is missing, so this is read as canonical", f"apiVersion: {V2}"
+            "apiVersion.missing",
+            where,
+            "`apiVersion` is missing, so this is read as canonical",
+            f"apiVersion: {V2}",
         )
         return "canonical"
     found, version = (v1, V1) if v1 is not None else (v2, V2)

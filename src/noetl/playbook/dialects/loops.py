@@ -76,13 +76,18 @@ def _collection(low: Lowering, fields: Fields, *, wrap_scalar: bool = False) -> 
     if node is not None and not wrap_scalar and not isinstance(source, list | Template):
         shown = f"`{node.value}`" if isinstance(node, Scalar) else "a mapping"
         low.findings.report(
-            "loop.in", node, f"`{source_key}` must give a list, but it is {shown}", "write a list or one {{ expression }}"
+            "loop.in",
+            node,
+            f"`{source_key}` must give a list, but it is {shown}",
+            "write a list or one {{ expression }}",
         )
     iterator = fields.name(iterator_key)
     if iterator is not None:
         if not iterator.isidentifier():
             low.findings.report(
-                "name.identifier", fields.place(iterator_key), f"`{iterator}` cannot be read in a template",
+                "name.identifier",
+                fields.place(iterator_key),
+                f"`{iterator}` cannot be read in a template",
                 "use letters, digits and underscores",
             )
         low.declare("an iterator", iterator, fields.place(iterator_key))
@@ -128,6 +133,3 @@ def _checkpoint(low: Lowering, spec: Fields) -> dict[str, Value]:
         return {}
     fields = Fields(low.findings, node, "`checkpoint`", CHECKPOINT_KEYS)
     return {name: fields.count(name) for name in node.entries if name in CHECKPOINT_KEYS}
-
-
-

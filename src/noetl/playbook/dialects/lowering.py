@@ -43,7 +43,10 @@ class Lowering:
         """Reports a step, task label or iterator whose name hides another, or is none."""
         if "{" in name and is_templated(name):
             self.findings.report(
-                "value.template", where, f"the name of {what} cannot be a template", "it is fixed before anything runs"
+                "value.template",
+                where,
+                f"the name of {what} cannot be a template",
+                "it is fixed before anything runs",
             )
         elif name in ALWAYS_IN_SCOPE:
             self.findings.report(

@@ -24,9 +24,16 @@ def rules(low: Lowering, spec: Fields, loop: Loop | None) -> tuple[Rule, ...] | 
         return None
     written = node.get("rules") if isinstance(node, Mapping) else None
     if not isinstance(node, Mapping) or written is None:
-        at = Fields(low.findings, node, "policy", node.entries.keys()).first if isinstance(node, Mapping) else node
+        at = (
+            Fields(low.findings, node, "policy", node.entries.keys()).first
+            if isinstance(node, Mapping)
+            else node
+        )
         low.findings.report(
-            "policy.shape", at, "a task policy must be a mapping with a list of `rules`", "policy: {rules: [ … ]}"
+            "policy.shape",
+            at,
+            "a task policy must be a mapping with a list of `rules`",
+            "policy: {rules: [ … ]}",
         )
         return None
     fields = Fields(low.findings, node, "a task policy", {"rules"})
@@ -36,7 +43,9 @@ def rules(low: Lowering, spec: Fields, loop: Loop | None) -> tuple[Rule, ...] | 
     found = [read for item in written.items if (read := _rule(low, item, loop)) is not None]
     if any(rule.then.do != "skip" for rule in found) and not any(rule.when is None for rule in found):
         low.findings.report(
-            "rules.no_else", fields.key("rules"), "these rules have no `else`; an outcome that none matches continues"
+            "rules.no_else",
+            fields.key("rules"),
+            "these rules have no `else`; an outcome that none matches continues",
         )
     return tuple(found)
 
@@ -71,7 +80,9 @@ def open_rule(low: Lowering, node: Node, what: str) -> tuple[Guard | None, Node,
         for extra in ("when", "then"):
             if fields.has(extra):
                 low.findings.report(
-                    "rule.else_with_when", fields.key(extra), f"`{extra}` cannot stand beside `else` in {what}"
+                    "rule.else_with_when",
+                    fields.key(extra),
+                    f"`{extra}` cannot stand beside `else` in {what}",
                 )
         inner = low.fields(fields.entries["else"].value, "`else`", ("then",))
         if inner is None:
@@ -90,9 +101,7 @@ def open_rule(low: Lowering, node: Node, what: str) -> tuple[Guard | None, Node,
 
 def _directive(low: Lowering, fields: Fields, loop: Loop | None) -> Directive | None:
     if not fields.has("do"):
-        low.findings.report(
-            "rule.no_do", fields.first, "`then` needs `do`", f"do: {' | '.join(DIRECTIVES)}"
-        )
+        low.findings.report("rule.no_do", fields.first, "`then` needs `do`", f"do: {' | '.join(DIRECTIVES)}")
         return None
     do = fields.choice("do", DIRECTIVES)
     set_ctx = fields.values("set_ctx")

@@ -37,7 +37,9 @@ def admission(low: Lowering, spec: Fields) -> tuple[AdmitRule, ...] | None:
     rules = tuple(read for item in written.items if (read := _admit_rule(low, item)) is not None)
     if rules and not any(rule.when is None for rule in rules):
         low.findings.report(
-            "rules.no_else", fields.key("rules"), "these rules have no `else`; a token that none matches is not admitted"
+            "rules.no_else",
+            fields.key("rules"),
+            "these rules have no `else`; a token that none matches is not admitted",
         )
     return rules
 
@@ -84,7 +86,9 @@ def router(low: Lowering, step: Fields) -> Router:
     if node is None:
         return Router()
     if not isinstance(node, Mapping):
-        low.findings.report("next.shape", node, "`next` must be a router", "next: {spec: {mode: …}, arcs: [ … ]}")
+        low.findings.report(
+            "next.shape", node, "`next` must be a router", "next: {spec: {mode: …}, arcs: [ … ]}"
+        )
         return Router()
     fields = Fields(low.findings, node, "`next`", ("spec", "arcs"))
     if not fields.has("arcs") and "arcs" not in fields.meant:

@@ -43,7 +43,10 @@ def open_root(low: Lowering, root: Mapping) -> Fields:
     known = ROOT_KEYS
     if "vars" in root.entries:
         low.findings.report(
-            "root.vars", root.entries["vars"].key, "`vars` is not a root section", "put inputs under `workload`"
+            "root.vars",
+            root.entries["vars"].key,
+            "`vars` is not a root section",
+            "put inputs under `workload`",
         )
         known = known | {"vars"}
     fields = Fields(low.findings, root, "a playbook", known)

@@ -70,7 +70,9 @@ def unique_steps(low: Lowering, steps: Iterable[Step | None]) -> tuple[Step, ...
     for step in found:
         if step.name in seen:
             low.findings.report(
-                "step.duplicate", step.at, f"step `{step.name}` is defined twice, first on line {seen[step.name]}"
+                "step.duplicate",
+                step.at,
+                f"step `{step.name}` is defined twice, first on line {seen[step.name]}",
             )
         seen.setdefault(step.name, step.at.line)
     return found

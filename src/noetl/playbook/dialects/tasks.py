@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
+from noetl.playbook.dialects.loops import ITERATOR_LOOP_KEYS, iterator_loop, read_loop
 from noetl.playbook.dialects.lowering import Lowering, position
-from noetl.playbook.dialects.loops import ITERATOR_LOOP_KEYS, LOOP_KEYS, iterator_loop, read_loop
 from noetl.playbook.dialects.policies import rules
 from noetl.playbook.dialects.repeats import read_retry, tool_retry
 from noetl.playbook.dialects.specs import knobs
 from noetl.playbook.fields import REPLACED, Fields, value
 from noetl.playbook.findings import Place
 from noetl.playbook.knobs import TASK_KNOBS
-from noetl.playbook.model import Block, Loop, Node as BodyNode, Retry, Sink, Task, Value
+from noetl.playbook.model import Block, Loop, Retry, Sink, Task, Value
+from noetl.playbook.model import Node as BodyNode
 from noetl.playbook.reader import Mapping, Node, Scalar, Sequence
 
 TASK_OWN_KNOBS: Final = {"policy": "`rules`: what follows an outcome."}
@@ -62,9 +63,7 @@ def _anonymous(low: Lowering, node: Mapping, label: str, loop: Loop | None) -> B
     return _task_or_block(low, node, label, loop, node if first is None else first.key)
 
 
-def _task_or_block(
-    low: Lowering, node: Mapping, label: str, loop: Loop | None, at: Place
-) -> BodyNode | None:
+def _task_or_block(low: Lowering, node: Mapping, label: str, loop: Loop | None, at: Place) -> BodyNode | None:
     if "kind" in node.entries:
         return read_task(low, node, label, loop, at)
     if "tool" in node.entries:
@@ -140,7 +139,9 @@ def handled_keys(low: Lowering) -> frozenset[str]:
 def _refuse_field(low: Lowering, fields: Fields, name: str) -> None:
     key = fields.key(name)
     if name in MISPLACED:
-        low.findings.report("key.misplaced", key, f"`{name}` does not belong on a task", f"write {MISPLACED[name]}")
+        low.findings.report(
+            "key.misplaced", key, f"`{name}` does not belong on a task", f"write {MISPLACED[name]}"
+        )
     elif name == "when":
         low.findings.report(
             "task.when", key, "a task has no `when`", "skip it by a rule: {when: …, then: {do: skip}}"
@@ -153,7 +154,9 @@ def _args(low: Lowering, fields: Fields) -> Value:
     name = "with" if low.v2 and fields.has("with") and not fields.has("args") else "args"
     found = fields.value(name)
     if low.v2 and fields.has("with") and fields.has("args"):
-        low.findings.report("key.misplaced", fields.key("with"), "`with` and `args` mean the same", "keep `args`")
+        low.findings.report(
+            "key.misplaced", fields.key("with"), "`with` and `args` mean the same", "keep `args`"
+        )
     return {} if found is None else found
 
 
@@ -214,6 +217,3 @@ def read_sink(low: Lowering, fields: Fields, name: str = "sink") -> Sink | None:
     if not isinstance(task, Task):
         return None
     return Sink(task=task, when=inner.guard(), at=position(fields.key(name)))
-
-
-

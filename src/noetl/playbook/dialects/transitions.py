@@ -68,11 +68,16 @@ def _target(low: Lowering, node: Node, computed: bool) -> Target | None:
     if clauses:
         key = node.entries[clauses[0]].key
         low.findings.report(
-            "next.conditional", key, f"`next` cannot hold `{clauses[0]}` here", "write conditions under `case`"
+            "next.conditional",
+            key,
+            f"`next` cannot hold `{clauses[0]}` here",
+            "write conditions under `case`",
         )
         return None
     if "with" in node.entries:
-        low.findings.report("key.replaced", node.entries["with"].key, "a transition has no `with`", "write `args`")
+        low.findings.report(
+            "key.replaced", node.entries["with"].key, "a transition has no `with`", "write `args`"
+        )
     fields = Fields(low.findings, node, "an entry of `next`", TARGET_KEYS, reported=("with",))
     fields.require("step")
     name = fields.raw("step")
@@ -90,7 +95,10 @@ def _step_name(low: Lowering, node: Node, computed: bool) -> str | Template | No
         if computed:
             return Template(node.value, node)
         low.findings.report(
-            "value.template", node, "a step's own `next` cannot be a template", "compute the target under `case`"
+            "value.template",
+            node,
+            "a step's own `next` cannot be a template",
+            "compute the target under `case`",
         )
         return None
     low.findings.report("value.type", node, "`next` must name a step")

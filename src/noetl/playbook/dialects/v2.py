@@ -22,13 +22,15 @@ from noetl.playbook.model import (
     CallAction,
     Case,
     Duration,
-    Node as BodyNode,
     Playbook,
     Retry,
     SinkAction,
     Step,
     Task,
     TaskAction,
+)
+from noetl.playbook.model import (
+    Node as BodyNode,
 )
 from noetl.playbook.reader import Mapping, Node
 
@@ -110,7 +112,9 @@ def _check_step_scope(low: Lowering, fields: Fields, nodes: tuple[BodyNode, ...]
         )
     elif on_event:
         low.findings.report(
-            "retry.step_scope_on_event", fields.key("retry"), "`scope: step` has no clear meaning under `on_event`"
+            "retry.step_scope_on_event",
+            fields.key("retry"),
+            "`scope: step` has no clear meaning under `on_event`",
         )
 
 
@@ -173,7 +177,9 @@ def _timers(low: Lowering, spec: Fields, on_event: bool) -> dict[str, Duration]:
     if node is not None:
         if not on_event:
             low.findings.report(
-                "case.idle_timers", spec.key("timers"), "`timers` have no effect without `eval_mode: on_event`"
+                "case.idle_timers",
+                spec.key("timers"),
+                "`timers` have no effect without `eval_mode: on_event`",
             )
         fields = Fields(low.findings, node, "`timers`", node.entries)
         for name in node.entries:
