@@ -16,7 +16,7 @@ import pytest
 from noetl.testing import play
 from tests.e2e.console import Console
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "generations"
 WARMEST = {"51.51": 19, "37.39": 38, "37.98": 31}
 ROWS = {"users": 5, "orders": 7}
 PAGE = 3

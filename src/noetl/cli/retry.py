@@ -29,9 +29,15 @@ def run(arguments: list[str], settings: Settings) -> int:
     )
     parser.add_argument("id", metavar="ID", help="the execution to run again")
     parser.add_argument("--from", dest="step", metavar="STEP", help="begin with this step")
-    parser.add_argument("--failed-items", action="store_true", help="of a loop, only what failed or never ran")
     parser.add_argument(
-        "--set", metavar="K=V", action="append", default=[], help="change one workload key; V is JSON, or text"
+        "--failed-items", action="store_true", help="of a loop, only what failed or never ran"
+    )
+    parser.add_argument(
+        "--set",
+        metavar="K=V",
+        action="append",
+        default=[],
+        help="change one workload key; V is JSON, or text",
     )
     parser.add_argument("--playbook", metavar="FILE", help="run on this edited playbook")
     add_run_options(parser)
@@ -50,7 +56,12 @@ def run(arguments: list[str], settings: Settings) -> int:
 
 
 def _retry(
-    earlier: str, step: str | None, failed_items: bool, loaded: Loaded | None, changes: dict[str, object], running: Run
+    earlier: str,
+    step: str | None,
+    failed_items: bool,
+    loaded: Loaded | None,
+    changes: dict[str, object],
+    running: Run,
 ) -> int:
     async def begin(engine: Embedded) -> str:
         def announce() -> str:
@@ -66,6 +77,8 @@ def _retry(
     def source_of(engine: Embedded, state: State) -> Source:
         live = engine.control.opened(state.execution_id)
         entry = live.entry
-        return Source(f"{entry.path}@{entry.version}", entry.source.decode("utf-8", "replace"), live.plan.playbook)
+        return Source(
+            f"{entry.path}@{entry.version}", entry.source.decode("utf-8", "replace"), live.plan.playbook
+        )
 
     return running.to_the_end(begin, source_of)

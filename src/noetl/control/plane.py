@@ -112,7 +112,9 @@ class ControlPlane:
         """Starts an execution of a registered playbook. `problem`: why it cannot be, to be recorded."""
         execution_id = execution_id or self._ids.next()
         plan = self.plan(entry)
-        live = self._opened(plan, State(execution_id=execution_id), entry, keychain or {}, parent_execution_id)
+        live = self._opened(
+            plan, State(execution_id=execution_id), entry, keychain or {}, parent_execution_id
+        )
         await live.change(lambda turn: decide.request(turn, payload, problem=problem, reuse=reuse))
         return execution_id
 
@@ -414,7 +416,7 @@ class ControlPlane:
         return problem
 
     async def heard_since(self, live: Live, place: int, *, limit: int | None = None) -> list[Heard]:
-        """What a step can hear of that was committed after a place in the log; of its first `limit` events."""
+        """What a step can hear of that was committed after a place in the log, `limit` events of it."""
         found = await self.store.events(live.state.execution_id, after=place, limit=limit)
         return [Heard(event.seq, event) for event in found if event.event_type in HEARD]
 
@@ -514,5 +516,3 @@ def _event(fact: Fact, event_id: str, execution_id: str, seq: int) -> Event:
         action_id=fact.action_id,
         payload=fact.payload,
     )
-
-

@@ -18,7 +18,7 @@ from noetl.records.result_ref import RESULT_REF
 from noetl.template import UNDEFINED, View
 
 
-class BodiesNeeded(NoetlError):
+class BodiesNeeded(NoetlError):  # noqa: N818 - an answer that is expected, not a fault
     """Stored bodies must be loaded before this can be evaluated."""
 
     code = "result.body_needed"

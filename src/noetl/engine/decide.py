@@ -30,7 +30,9 @@ def request(turn: Turn, payload: Data, *, problem: Data | None = None, reuse: Re
     playbook = turn.plan.playbook
     about = {"name": playbook.name, "path": playbook.path, "dialect": playbook.dialect}
     extra = {} if reuse is None else {"origin": reuse.origin}
-    turn.playbook_event("playbook.execution.requested", "in_progress", playbook=about, payload=payload, **extra)
+    turn.playbook_event(
+        "playbook.execution.requested", "in_progress", playbook=about, payload=payload, **extra
+    )
     workload: Data = {}
     if problem is None:
         try:
@@ -128,7 +130,9 @@ def resume(turn: Turn, held: Collection[str] = ()) -> None:
         return
     turn.playbook_event("execution.resumed")
     given = {*held, *turn.ready}
-    turn.ready.extend(run_id for run_id, run in turn.state.runs.items() if run_id not in given and run.spread is None)
+    turn.ready.extend(
+        run_id for run_id, run in turn.state.runs.items() if run_id not in given and run.spread is None
+    )
     deliver(turn)
 
 
@@ -168,5 +172,7 @@ def expire_run(turn: Turn, run_id: str, seconds: float) -> None:
     run = turn.state.runs.get(run_id)
     if run is None or turn.state.is_over:
         return
-    fail_step(turn, run, error_data("deadline", f"the step was not over after {seconds:g} seconds", step=run.step))
+    fail_step(
+        turn, run, error_data("deadline", f"the step was not over after {seconds:g} seconds", step=run.step)
+    )
     deliver(turn)

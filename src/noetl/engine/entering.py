@@ -28,7 +28,8 @@ def deliver(turn: Turn) -> None:
     fail(
         turn,
         error_data(
-            "workflow.runaway", f"more than {MOST_RUNS_IN_A_TURN} steps followed each other without calling a tool"
+            "workflow.runaway",
+            f"more than {MOST_RUNS_IN_A_TURN} steps followed each other without calling a tool",
         ),
     )
 
@@ -107,12 +108,16 @@ def enter(turn: Turn, step: Step, tokens: list[Token], discarded: list[str], owe
             return
         bound = {**render_each(step.args, scope), **args}
     except TemplateError as problem:
-        fail(turn, error_data(problem.code, f"entering step `{step.name}`: {problem.message}", step=step.name))
+        fail(
+            turn, error_data(problem.code, f"entering step `{step.name}`: {problem.message}", step=step.name)
+        )
         return
     extra: Data = {"discarded": discarded} if discarded else {}
     if owed:
         extra["owed"] = owed
-    turn.step_event("step.scheduled", step.name, candidate.run_id, "in_progress", tokens=ids, args=bound, **extra)
+    turn.step_event(
+        "step.scheduled", step.name, candidate.run_id, "in_progress", tokens=ids, args=bound, **extra
+    )
     _begin(turn, step, turn.state.runs[candidate.run_id])
 
 

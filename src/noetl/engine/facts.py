@@ -37,7 +37,11 @@ class Fact(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 def of_playbook(
-    event_type: str, execution_id: str, at: str, status: EventStatus = "success", **payload: Any  # noqa: ANN401
+    event_type: str,
+    execution_id: str,
+    at: str,
+    status: EventStatus = "success",
+    **payload: Any,  # noqa: ANN401
 ) -> Fact:
     return Fact(
         event_type=event_type,

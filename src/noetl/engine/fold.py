@@ -225,9 +225,7 @@ def _loop_started(state: State, event: Happened) -> None:
     payload = event.payload
     if "block" in payload:
         frame = find_frame(state, event)
-        frame.block = BlockFrame(
-            items=payload["items"], total=payload["total"], args=payload.get("args", {})
-        )
+        frame.block = BlockFrame(items=payload["items"], total=payload["total"], args=payload.get("args", {}))
         return
     run = state.runs[str(event.step_run_id)]
     run.started_at = event.timestamp

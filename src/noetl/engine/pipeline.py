@@ -25,8 +25,8 @@ class Then(NamedTuple):
     do: str
     position: int | None = None
     delay: float = 0.0
-    set_iter: Data = {}
-    set_ctx: Data = {}
+    set_iter: Data = {}  # noqa: RUF012 - a field's default, which nobody changes
+    set_ctx: Data = {}  # noqa: RUF012
     error: Data | None = None
 
     def to_data(self) -> Data:
@@ -67,7 +67,7 @@ def runaway(frame: Frame, most: int) -> Data | None:
         return None
     return {
         "kind": "pipeline.runaway",
-        "message": f"the pipeline ran {most} tasks without coming to an end; `spec.limits.task_runs` raises the limit",
+        "message": f"the pipeline ran {most} tasks without an end; `spec.limits.task_runs` raises the limit",
         "retryable": False,
     }
 

@@ -38,7 +38,9 @@ class Plan:
 
     def can_still_reach(self, live: set[str], target: str) -> bool:
         """Whether a token on one of the live steps can come to `target`, or is there."""
-        return target in live or any(self.flow.can_precede(name, target) for name in live if name in self.steps)
+        return target in live or any(
+            self.flow.can_precede(name, target) for name in live if name in self.steps
+        )
 
     def loop_runs_locally(self, loop: Loop) -> bool:
         """Whether one worker takes the whole loop in one lease."""

@@ -45,7 +45,9 @@ def reuse_from(
     ended = _folded(execution_id, events)
     step = step or (ended.error or {}).get("step")
     if step is None:
-        raise CannotRepeatError(f"execution {execution_id} has no failed step; say where to begin: --from STEP")
+        raise CannotRepeatError(
+            f"execution {execution_id} has no failed step; say where to begin: --from STEP"
+        )
     if step not in plan.steps:
         raise CannotRepeatError(f"the playbook has no step `{step}`")
     place = _last_scheduled(events, step)
@@ -56,7 +58,10 @@ def reuse_from(
     kept = {
         name: found
         for name, found in ended.steps.items()
-        if "@" not in name and name != step and found.seq and name in plan.steps
+        if "@" not in name
+        and name != step
+        and found.seq
+        and name in plan.steps
         and not plan.flow.can_precede(step, name)
     }
     items = _done_items(events, str(scheduled.step_run_id)) if failed_items else {}

@@ -91,9 +91,14 @@ def route(
     event: Data = {"name": name, "step": run.step, "timestamp": turn.now}
     event["data"] = event["payload"] = (counts or {}) if error is None else {"error": error}
     try:
-        selected = selected_targets(turn, step, run, turn.around(run).boundary(event), failed=error is not None)
+        selected = selected_targets(
+            turn, step, run, turn.around(run).boundary(event), failed=error is not None
+        )
     except TemplateError as problem:
-        fail(turn, error_data(problem.code, f"a way out of step `{run.step}`: {problem.message}", step=run.step))
+        fail(
+            turn,
+            error_data(problem.code, f"a way out of step `{run.step}`: {problem.message}", step=run.step),
+        )
         return
     if error is not None and selected is None:
         turn.step_event("next.evaluated", run.step, run.run_id, selected=[], mode=step.router.mode)
@@ -104,7 +109,9 @@ def route(
     )
 
 
-def selected_targets(turn: Turn, step: Step, run: StepRun, scope: Scope, *, failed: bool) -> list[Data] | None:
+def selected_targets(
+    turn: Turn, step: Step, run: StepRun, scope: Scope, *, failed: bool
+) -> list[Data] | None:
     """The targets of the arcs that fire, as tokens; None where no arc does."""
     firing: list[Arc] = []
     for arc in step.router.arcs:

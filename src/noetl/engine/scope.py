@@ -28,7 +28,9 @@ def result_keys(step: str, scope: str) -> Iterator[str]:
 class StepResults(Mapping[str, Any]):
     """The results of steps by name, innermost scope first."""
 
-    def __init__(self, steps: dict[str, StepResult], scope: str, bodies: Bodies, bound: dict[str, str]) -> None:
+    def __init__(
+        self, steps: dict[str, StepResult], scope: str, bodies: Bodies, bound: dict[str, str]
+    ) -> None:
         self._steps = steps
         self._scope = scope
         self._bodies = bodies
@@ -172,9 +174,16 @@ def surroundings(
 class Iteration:
     """The loop a pipeline runs in: its element and index, and the loop around it."""
 
-    __slots__ = ("index", "iterator", "item", "outer")
+    __slots__ = ("index", "item", "iterator", "outer")
 
-    def __init__(self, iterator: str, item: Any, index: int, outer: Iteration | None, outer_iter: Data) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        iterator: str,
+        item: Any,  # noqa: ANN401 - plain data
+        index: int,
+        outer: Iteration | None,
+        outer_iter: Data,
+    ) -> None:
         self.iterator = iterator
         self.item = item
         self.index = index

@@ -119,8 +119,10 @@ class _Job:
             if first in ("", MEMORY):
                 return sqlite3.SQLITE_OK
             try:
-                inside = first is not None and not first.startswith("file:") and Path(first) == under(
-                    self._folder, first
+                inside = (
+                    first is not None
+                    and not first.startswith("file:")
+                    and Path(first) == under(self._folder, first)
                 )
             except PathRefusedError:
                 inside = False

@@ -120,9 +120,7 @@ def _rendered(value: Any, scope: Scope, redactor: Redactor, name: str = "args") 
     return value
 
 
-async def with_bodies(
-    evaluate: Callable[[], Any], load: Callable[[Data], Awaitable[None]]
-) -> Any:  # noqa: ANN401 - whatever is evaluated
+async def with_bodies(evaluate: Callable[[], Any], load: Callable[[Data], Awaitable[None]]) -> Any:  # noqa: ANN401 - whatever is evaluated
     """Evaluates, loading stored bodies as they are needed."""
     while True:
         try:
@@ -161,7 +159,7 @@ async def run_tool(
         raise
     except NoetlError as error:
         outcome = failure(call, began, now(), error.code, error.message)
-    except Exception as error:  # a bug of a tool becomes a recorded outcome, never the end of the worker
+    except Exception as error:  # noqa: BLE001 - a bug of a tool becomes a recorded outcome, never the end of the worker
         outcome = failure(call, began, now(), "tool.crashed", f"{type(error).__name__}: {error}")
     await quiet.settle()
     return outcome
@@ -186,7 +184,9 @@ async def _within(
         if not late.expired():
             raise
     if late.expired():
-        return failure(call, began, now(), "timeout", f"it did not finish within {limit:g} seconds", retryable=True)
+        return failure(
+            call, began, now(), "timeout", f"it did not finish within {limit:g} seconds", retryable=True
+        )
     return outcome
 
 
@@ -296,5 +296,3 @@ def shorten(outcome: Data, execution_id: str, spec: Data) -> Shortened:
         wanted_fields = select if isinstance(select, list) else list(select)
         ref["extracted"] = _extracted(result, wanted_fields)
     return Shortened({**outcome, "result": ref}, stored.key, stored.checksum, stored.body)
-
-

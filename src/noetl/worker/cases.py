@@ -205,7 +205,9 @@ class CaseRun:
                     values[name] = await self.lease.stored(value)
                 self._change(["set", values])
             case CollectAction():
-                value = await self.lease.stored(await self._value(action.source), spread=action.mode == "extend")
+                value = await self.lease.stored(
+                    await self._value(action.source), spread=action.mode == "extend"
+                )
                 self._change(["collect", action.into, action.mode, value])
             case ResultAction():
                 frame.result = [await self.lease.stored(await self._value(action.source))]
@@ -222,7 +224,9 @@ class CaseRun:
                 return await self._retry(action)
             case FailAction():
                 message = await self._value(action.message)
-                text = f"step `{self.lease.step.name}` failed by its case" if message is None else str(message)
+                text = (
+                    f"step `{self.lease.step.name}` failed by its case" if message is None else str(message)
+                )
                 raise Failed({"kind": "case.fail", "message": text, "retryable": False})
             case SkipAction():
                 frame.skipped = frame.handled = True
@@ -300,7 +304,11 @@ class CaseRun:
             parts = {name: getattr(task, name) for name in task.__struct_fields__}
             config = {name: value for name, value in self.frame.overrides.items() if name != "args"}
             given = self.frame.overrides.get("args")
-            args = merge(task.args, given) if isinstance(task.args, dict) and isinstance(given, dict) else task.args
+            args = (
+                merge(task.args, given)
+                if isinstance(task.args, dict) and isinstance(given, dict)
+                else task.args
+            )
             task = Task(**parts | {"config": merge(task.config, config), "args": args})
         self.frame.calls += 1
         self.frame.handled = False
@@ -322,10 +330,10 @@ class CaseRun:
             outcome = await pipeline.call_and_store(task, scope, about)
             now, chance = lease.now(), lease.chance()
             then = await self._evaluated(
-                lambda outcome=outcome, scope=scope, now=now, chance=chance: repeat(
-                    task, outer, outcome, scope, pipeline.around.bodies, now=now, chance=chance
+                lambda outcome=outcome, scope=scope, now=now, chance=chance: (
+                    repeat(task, outer, outcome, scope, pipeline.around.bodies, now=now, chance=chance)
+                    or Then("continue")
                 )
-                or Then("continue")
             )
             if then.do == "fail":
                 outcome = {**outcome, "status": "error", "error": then.error}
@@ -368,7 +376,13 @@ class CaseRun:
         if task.poll is not None:
             self.pipeline.pending += narrator.polling(self.outer, then, outcome, at, about)
         # The changes of the values were made when they were decided.
-        apply_case(self.outer, task.label, {**payload, "case": {**payload["case"], "changes": []}}, at, self.outer.values)
+        apply_case(
+            self.outer,
+            task.label,
+            {**payload, "case": {**payload["case"], "changes": []}},
+            at,
+            self.outer.values,
+        )
         # The frame that the running chain holds is the one that goes on.
         self.outer.case = frame
         if then.do == "retry":
@@ -435,7 +449,13 @@ class CaseRun:
 
     def event_data(self, event: str) -> Data:
         """What `event` shows at a moment of the step itself."""
-        return {"name": event, "step": self.lease.step.name, "data": {}, "payload": {}, "timestamp": self.lease.timestamp()}
+        return {
+            "name": event,
+            "step": self.lease.step.name,
+            "data": {},
+            "payload": {},
+            "timestamp": self.lease.timestamp(),
+        }
 
     def _scope(self, event: str, *, with_iterators: bool = True) -> Scope:
         return with_names(self.pipeline.case_scope(with_iterators=with_iterators), self._names(event))

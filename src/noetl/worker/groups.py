@@ -158,7 +158,13 @@ class GroupRun:
             message = f"the loop's `in` of `{group.label}` gave no list"
             return {"kind": "loop.not_a_list", "message": message}, False
         pipeline.frame.block = BlockFrame(items=items, total=len(items), args=args)
-        payload = {"block": group.label, "visit": pipeline.visit, "items": items, "total": len(items), "args": args}
+        payload = {
+            "block": group.label,
+            "visit": pipeline.visit,
+            "items": items,
+            "total": len(items),
+            "args": args,
+        }
         pipeline.pending.append(
             pipeline.narrator.iterating("loop.started", lease.timestamp(), "in_progress", **payload)
         )

@@ -64,9 +64,7 @@ class StepLease:
 
     def _surroundings(self, state: Any, run: Any) -> Surroundings:  # noqa: ANN401 - the engine's state
         read = self.live.plan.names_read(self.step)
-        bound = {
-            second: name for second, name in self.live.plan.bound(state.steps).items() if second in read
-        }
+        bound = {second: name for second, name in self.live.plan.bound(state.steps).items() if second in read}
         frozen: dict[str, StepResult] = {
             key: msgspec.structs.replace(state.steps[key])
             for name in (*read, *bound.values())
@@ -99,7 +97,9 @@ class StepLease:
         narrator = Narrator(self.run_id)
         pipeline = Pipeline(self, self.step.body, self.frame, self.around, narrator)
         if not self.started:
-            pipeline.pending.append(narrator.step("step.started", self.timestamp(), "in_progress", args=self.args))
+            pipeline.pending.append(
+                narrator.step("step.started", self.timestamp(), "in_progress", args=self.args)
+            )
         end = await pipeline.run()
         if end.error is None and not end.skipped:
             end = await self._complete(pipeline, end)
@@ -169,11 +169,11 @@ class StepLease:
                 await around_loop.enter()
                 around_loop.tell_changes()  # the iterations go on from there
                 await outer.commit()
-            if around_loop is None or not (around_loop.frame.skipped or around_loop.route):
-                if running.closing is None:
-                    await self.run_together(
-                        left_to_run(running), width, lambda index: self._iteration(loop, running, items, index)
-                    )
+            is_settled = around_loop is not None and (around_loop.frame.skipped or around_loop.route)
+            if not is_settled and running.closing is None:
+                await self.run_together(
+                    left_to_run(running), width, lambda index: self._iteration(loop, running, items, index)
+                )
             await self._close(outer, around_loop, running)
         except Failed as failed:
             error = outer.located(failed.error, failed.task)
@@ -309,7 +309,9 @@ class StepLease:
             return written
         found = written.evaluate(self.around.boundary(None))
         if isinstance(found, bool) or not isinstance(found, int) or found < 1:
-            raise NoetlError(f"`{written.source}` must give a whole number of at least 1, but it gave `{found}`")
+            raise NoetlError(
+                f"`{written.source}` must give a whole number of at least 1, but it gave `{found}`"
+            )
         return found
 
     def seconds(self, written: float | Template) -> float:
@@ -342,7 +344,7 @@ class StepLease:
             raise Refused("tool.not_runnable", error.message) from error
 
     def spec(self, called: Task, task: Task, loops: tuple[Loop, ...]) -> dict[str, Any]:
-        """The knobs that hold for a task; `called` stands in the body, and may name `task` of the workbook."""
+        """The knobs that hold for a task; `called` stands in the body and may name `task` of the workbook."""
         known = self._specs.get(id(called))
         if known is None:
             known = self._specs[id(called)] = effective_spec(
@@ -415,4 +417,6 @@ def _copy(part: Any, kind: type) -> Any:  # noqa: ANN401 - a part of a state
 
 def _copy_loop(loop: LoopRun) -> LoopRun:
     """A loop run of one's own; its elements are shared, they never change."""
-    return msgspec.structs.replace(loop, open={index: _copy(frame, Frame) for index, frame in loop.open.items()})
+    return msgspec.structs.replace(
+        loop, open={index: _copy(frame, Frame) for index, frame in loop.open.items()}
+    )

@@ -20,7 +20,13 @@ class Narrator:
         self.iteration_id = iteration_id
         self.iteration = iteration
 
-    def step(self, event_type: str, at: str, status: EventStatus = "success", **payload: Any) -> ReportedEvent:  # noqa: ANN401
+    def step(
+        self,
+        event_type: str,
+        at: str,
+        status: EventStatus = "success",
+        **payload: Any,  # noqa: ANN401 - plain data
+    ) -> ReportedEvent:
         return ReportedEvent(
             idem_key=f"{self.run_id}/{event_type}",
             event_type=event_type,
@@ -89,7 +95,6 @@ class Narrator:
             action_id=action_id,
             payload=payload or {},
         )
-
 
     def polling(self, frame: Frame, then: Then, outcome: Data, at: str, about: Data) -> list[ReportedEvent]:
         """About a poll, after one of its calls: that it began, what it saw, how it ended."""

@@ -82,7 +82,7 @@ class Pipeline:
         """What the caller of a workbook task gave it."""
         self.parallel = parallel
         self.entries = entries
-        """The entries into the blocks around: the indexes of two blocks, or of two visits of one, are the same."""
+        """The entries into the blocks around: two blocks, or two visits of one, count their items alike."""
         self.pending: list[ReportedEvent] = []
 
     @property
@@ -151,9 +151,7 @@ class Pipeline:
         seen = self._scope(task, call_id, outcome) if asks_about_outcome(task) else scope
         chance, now = lease.chance(), lease.now()
         then = await with_bodies(
-            lambda: after(
-                task, self.body, frame, outcome, seen, self.around.bodies, now=now, chance=chance
-            ),
+            lambda: after(task, self.body, frame, outcome, seen, self.around.bodies, now=now, chance=chance),
             lease.load_body,
         )
         return self._decided(task, outcome, then, about)
@@ -233,7 +231,9 @@ class Pipeline:
         ids = {name: about[name] for name in ("label", "task_run_id", "attempt", "action_id")}
         call = render_call(
             task,
-            with_task_args(scope, {**self.call_args, **call_args}, self.around.bodies) if call_args else scope,
+            with_task_args(scope, {**self.call_args, **call_args}, self.around.bodies)
+            if call_args
+            else scope,
             args,
             spec,
             lease.redactor,
@@ -336,7 +336,11 @@ class Pipeline:
         `case` gives the case to be recorded with an attempt; it is told whether another one follows.
         """
         lease, task = self.lease, sink.task
-        place = f"{self.where}/sink{self._chain_place()}" if case is not None else f"{self.where}/sink/{self.frame.attempt}"
+        place = (
+            f"{self.where}/sink{self._chain_place()}"
+            if case is not None
+            else f"{self.where}/sink/{self.frame.attempt}"
+        )
         call_id = action_id(lease.run_id, place, self.frame.position, self.frame.entry)
         scope = with_names(self._scope(task, call_id), names)
         try:
@@ -366,7 +370,9 @@ class Pipeline:
                 payload["case"] = case(delay is not None)
             status = outcome_status(outcome["status"])
             self.pending.append(
-                self.narrator.task("sink.processed", lease.timestamp(), status=status, payload=payload, **about)
+                self.narrator.task(
+                    "sink.processed", lease.timestamp(), status=status, payload=payload, **about
+                )
             )
             if delay is None:
                 self.frame.sink_attempt = 1

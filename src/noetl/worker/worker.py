@@ -54,7 +54,7 @@ class Worker:
         self._firing: set[asyncio.Task[None]] = set()
         self._shared: dict[str, asyncio.Future[Any]] = {}
         self._redactors: dict[str, Redactor] = {}
-        self._random = random.Random()  # noqa: S311 - spreads retries, protects nothing
+        self._random = random.Random()
 
     async def run(self) -> None:
         """Takes work until it is cancelled."""
@@ -88,11 +88,11 @@ class Worker:
             return  # not the step's failure: the control plane has told whoever waits, who may resume
         except NoetlError as error:
             await self._fail(work, error.code, error.message)
-        except Exception as error:  # a crash becomes the step's recorded failure
+        except Exception as error:  # noqa: BLE001 - a crash becomes the step's recorded failure
             await self._fail(work, "worker.crashed", f"{type(error).__name__}: {error}")
 
     async def _fail(self, work: Work, kind: str, message: str) -> None:
-        """Fails the step of a lease that broke; if even that cannot be written, whoever waits must hear of it."""
+        """Fails the step of a lease that broke; if even that cannot be written, whoever waits hears of it."""
         state = work.live.state
         run = state.runs.get(work.run_id)
         if run is None:
@@ -124,7 +124,7 @@ class Worker:
     # --- what leases need --------------------------------------------------------------------------------
 
     def redactor(self, live: Live) -> Redactor:
-        """What keeps the secrets of an execution out of its log; raises if one of them is too short for that."""
+        """What keeps the secrets of an execution out of its log; raises if one is too short for that."""
         if self._redactors.get(live.state.execution_id) is not live.redactor:
             live.redactor.register_keychain(live.keychain)
             self._redactors[live.state.execution_id] = live.redactor

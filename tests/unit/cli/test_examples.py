@@ -16,7 +16,7 @@ FILES = sorted(EXAMPLES.glob("*.yaml"))
 
 def test_there_are_examples_and_all_of_them_pass_strictly(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", "--strict", str(EXAMPLES)]) == 0
-    assert f"{len(FILES)} files, all valid" in capsys.readouterr().out
+    assert f"{len(list(EXAMPLES.rglob('*.yaml')))} files, all valid" in capsys.readouterr().out
     assert len(FILES) >= 5
 
 

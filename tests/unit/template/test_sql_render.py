@@ -54,7 +54,7 @@ def refusal(source, dialect="postgres"):
         ("SELECT {{ ids | tojson }}", "SELECT '[1, 2, 3]'"),
         ("SELECT * FROM {{ table | identifier }}", 'SELECT * FROM "public"."odd""name"'),
         ("SELECT * FROM {{ ['a.b', 'c'] | identifier }}", 'SELECT * FROM "a.b"."c"'),
-        ("SELECT nextval('{{ table | identifier }}')", "SELECT nextval('\"public\".\"odd\"\"name\"')"),
+        ("SELECT nextval('{{ table | identifier }}')", 'SELECT nextval(\'"public"."odd""name"\')'),
         ("{{ text | sql }}", "SELECT 1"),
         ("{{ text | sql }} WHERE a = {{ low }}", "SELECT 1 WHERE a = (-3)"),
         ("{{ \"SELECT 'x\" | sql }} {{ name }}'", "SELECT 'x O''Neil \\'"),
