@@ -373,6 +373,7 @@ class CaseRun:
         narrator = self.pipeline.narrator
         status = outcome_status(outcome["status"])
         self.pipeline.pending.append(narrator.task("task.done", at, status=status, payload=payload, **about))
+        self.pipeline.pending += narrator.retried(then, outcome, at, about)
         if task.poll is not None:
             self.pipeline.pending += narrator.polling(self.outer, then, outcome, at, about)
         # The changes of the values were made when they were decided.

@@ -96,6 +96,14 @@ class Narrator:
             payload=payload or {},
         )
 
+    def retried(self, then: Then, outcome: Data, at: str, about: Data) -> list[ReportedEvent]:
+        """About a call that was repeated, after its last attempt."""
+        if about["attempt"] == 1 or then.do == "retry":
+            return []
+        told = {"attempts": about["attempt"]}
+        status = outcome_status(outcome["status"])
+        return [self.task("retry.processed", at, status=status, payload=told, **about)]
+
     def polling(self, frame: Frame, then: Then, outcome: Data, at: str, about: Data) -> list[ReportedEvent]:
         """About a poll, after one of its calls: that it began, what it saw, how it ended."""
         told = []

@@ -258,6 +258,7 @@ class Pipeline:
             payload["signal"] = signal
         status = outcome_status(outcome["status"])
         self.pending.append(self.narrator.task("task.done", at, status=status, payload=payload, **about))
+        self.pending += self.narrator.retried(then, outcome, at, about)
         if task.poll is not None:
             self.pending += self.narrator.polling(self.frame, then, outcome, at, about)
         if then.set_ctx:
