@@ -7,6 +7,7 @@ anchor and aliases, which is welcome.
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from functools import cache
 from random import Random
 from typing import Any
@@ -104,13 +105,13 @@ def delete_key(rng: Random, tree: Tree, _: Tree) -> None:
 
 def add_key(rng: Random, tree: Tree, _: Tree) -> None:
     mapping = _some_holder(rng, tree, dict) or tree
-    mapping[rng.choice(vocabulary())] = rng.choice(VALUES)
+    mapping[rng.choice(vocabulary())] = deepcopy(rng.choice(VALUES))
 
 
 def duplicate_item(rng: Random, tree: Tree, _: Tree) -> None:
     items = _some_holder(rng, tree, list)
     if items is not None:
-        items.insert(rng.randint(0, len(items)), rng.choice(items))
+        items.insert(rng.randint(0, len(items)), deepcopy(rng.choice(items)))
 
 
 def move_value(rng: Random, tree: Tree, _: Tree) -> None:
@@ -127,7 +128,7 @@ def replace_value(rng: Random, tree: Tree, _: Tree) -> None:
     slot = _some_slot(rng, tree)
     if slot is not None:
         holder, key = slot
-        holder[key] = rng.choice(VALUES)
+        holder[key] = deepcopy(rng.choice(VALUES))
 
 
 def borrow_value(rng: Random, tree: Tree, other: Tree) -> None:
@@ -140,7 +141,7 @@ def borrow_value(rng: Random, tree: Tree, other: Tree) -> None:
     slot = rng.choice(same) if same and rng.random() < 0.7 else _some_slot(rng, tree)
     if slot is not None:
         holder, key = slot
-        holder[key] = theirs[name]
+        holder[key] = deepcopy(theirs[name])
 
 
 def template_value(rng: Random, tree: Tree, _: Tree) -> None:
@@ -155,7 +156,7 @@ def wrap_value(rng: Random, tree: Tree, _: Tree) -> None:
     if slot is not None:
         holder, key = slot
         value = holder[key]
-        holder[key] = rng.choice(([value], [value, value], {rng.choice(vocabulary()): value}))
+        holder[key] = rng.choice(([value], [value, deepcopy(value)], {rng.choice(vocabulary()): value}))
 
 
 def unwrap_value(rng: Random, tree: Tree, _: Tree) -> None:
