@@ -8,7 +8,7 @@ BIN := .venv/bin
 READY := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check fuzz durability bench bench-peers clean
+.PHONY: help setup run test check fuzz simulate durability bench bench-peers clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -59,4 +59,6 @@ $(READY): pyproject.toml constraints.txt
 	  echo ".venv was made with $$($(BIN)/python --version 2>&1); NoETL needs 3.11 or later: make clean" >&2; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt hatchling editables
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e ".[dev]"
+	@# Where Python is told not to write bytecode, every start of `noetl` would compile it anew.
+	@$(BIN)/python -m compileall -q src
 	@touch $(READY)
