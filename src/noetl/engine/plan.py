@@ -11,7 +11,7 @@ import msgspec
 from noetl.engine.state import StepResult
 from noetl.playbook.check.flow import Flow
 from noetl.playbook.diagnostics import Position
-from noetl.playbook.model import Case, Loop, Playbook, Step
+from noetl.playbook.model import Case, Playbook, Step
 from noetl.template import Template
 
 _LEAVES: Final = frozenset({type(None), bool, int, float, str, Position})
@@ -41,12 +41,6 @@ class Plan:
         return target in live or any(
             self.flow.can_precede(name, target) for name in live if name in self.steps
         )
-
-    def loop_runs_locally(self, loop: Loop) -> bool:
-        """Whether one worker takes the whole loop in one lease."""
-        if loop.execution is not None:
-            return loop.execution == "local"
-        return self.playbook.executor.profile != "distributed"
 
     def bound(self, steps: Mapping[str, StepResult]) -> dict[str, str]:
         """Second names of results, each with the step that gave the last one."""

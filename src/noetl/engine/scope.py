@@ -14,8 +14,6 @@ from noetl.engine.state import Data, Frame, State, StepResult, StepRun
 from noetl.playbook.model import Guard, Value
 from noetl.template import UNDEFINED, Budget, Scope, Template
 
-ABOUT_FIELDS = ("status", "error", "results", "meta")
-
 
 def result_keys(step: str, scope: str) -> Iterator[str]:
     """The keys under which a step's result is looked for, innermost scope first."""

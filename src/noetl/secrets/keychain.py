@@ -6,7 +6,7 @@ with the name of the entry, before anything runs. The environment and the token 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,25 +26,6 @@ class KeychainError(NoetlError):
     """An entry cannot be resolved; the message names it."""
 
     code = "keychain.unresolved"
-
-
-class Keychain(Mapping[str, Any]):
-    """The resolved entries of one execution."""
-
-    def __init__(self, values: dict[str, Any]) -> None:
-        self._values = values
-
-    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - a text or a mapping of texts
-        return self._values[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def __repr__(self) -> str:
-        return f"Keychain({', '.join(self._values)})"
 
 
 class Resolver:
