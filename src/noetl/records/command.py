@@ -1,4 +1,4 @@
-"""What a worker leases: the command to run one step run, or a range of a loop's iterations.
+"""What a worker leases: the command to run one step run, or a share of a loop's iterations.
 
 A command holds all that the worker needs to go on from where the log stands; the worker never reads
 the log. Ids are text, as in events.
@@ -6,9 +6,11 @@ the log. Ids are text, as in events.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Generic, TypeVar
 
 import msgspec
+
+Context = TypeVar("Context")
 
 
 class PlaybookVersion(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,41 +22,27 @@ class PlaybookVersion(msgspec.Struct, frozen=True, kw_only=True):
     """The SHA-256 of its text: a worker keeps parsed playbooks by it."""
 
 
-class IterationRange(msgspec.Struct, frozen=True, kw_only=True):
-    """The iterations of one lease: those from `first` up to, not including, `stop`."""
-
-    first: int
-    stop: int
-    width: int = 1
-    """How many of them may run at once."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.first < self.stop:
-            raise ValueError("a range of iterations has a first one, and a stop after it")
-        if self.width < 1:
-            raise ValueError("at least one iteration runs at a time")
-
-
-class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """One lease of work; `epoch` fences it, so that a late report of an earlier lease is refused."""
+class HeldLease(msgspec.Struct, frozen=True, kw_only=True):
+    """The right to work on one command; `epoch` fences it: a late word of an earlier lease is refused."""
 
     command_id: str
     execution_id: str
     epoch: int
+
+
+class Command(msgspec.Struct, Generic[Context], frozen=True, kw_only=True):
+    """One lease of work."""
+
+    lease: HeldLease
     lease_seconds: float
     """How long the lease lasts from the moment it was asked for; a beat renews it."""
     playbook: PlaybookVersion
-    workflow_run_id: str
     step: str
     step_run_id: str
-    attempt: int = 1
-    """How often this work has been leased, this lease included."""
-    iterations: IterationRange | None = None
-    frames: dict[str, Any] = {}
-    """Where the interpreter stands in work begun earlier, by iteration index; `""` without a loop."""
-    context: dict[str, Any] = {}
-    """The names in scope (`workload`, `ctx`, `vars`, `args`, results); large values are references."""
-    credentials: tuple[str, ...] = ()
-    """The keychain entries and credentials this work may fetch; no others are given out."""
-    deadline: str | None = None
-    """When the step run or the execution must be over, as RFC 3339."""
+    context: Context
+    """Where the interpreter stands and what is in scope; large values are references."""
+    has_secrets: bool = False
+    """The playbook has a keychain, to be asked for before the work begins."""
+    parent_execution_id: str | None = None
+    trace: str | None = None
+    """The W3C trace context that the execution belongs to."""

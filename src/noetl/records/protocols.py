@@ -12,13 +12,32 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from noetl.records.command import Command, PlaybookVersion
+from noetl.errors import NoetlError
+from noetl.records.command import HeldLease
 from noetl.records.outcome import Outcome
-from noetl.records.report import Beat, BeatReply, Claim, Report, ReportReply
+from noetl.records.report import (
+    AnyCommand,
+    Beat,
+    BeatReply,
+    ChildCall,
+    ChildState,
+    Claim,
+    Heard,
+    LoopSoFar,
+    Report,
+    ReportReply,
+    TakenSignal,
+)
 from noetl.records.result_ref import ResultRef
 from noetl.records.tool import ToolDescription
 
 Shared = TypeVar("Shared")
+
+
+class LeaseLostError(NoetlError):
+    """The lease is over: whatever was done under it no longer counts."""
+
+    code = "lease.lost"
 
 
 class ExecutionRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,14 +67,62 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     """The same for all attempts of this call: what makes it idempotent where the other side allows it."""
 
 
-class ControlPlane(Protocol):
+class WorkSource(Protocol):
+    """The control plane as a worker sees it: where work comes from and where reports go.
+
+    Everything but `claim` and `playbook_source` is asked under a lease, and answered with
+    LeaseLostError once that is over.
+    """
+
+    async def claim(self, claim: Claim) -> tuple[AnyCommand, ...]:
+        """Leases work to a worker; empty where there was none in the time it was ready to wait."""
+        ...
+
+    async def beat(self, beat: Beat) -> BeatReply: ...
+
+    async def report(self, report: Report) -> ReportReply:
+        """Answers once what was reported is in the log."""
+        ...
+
+    async def playbook_source(self, digest: str) -> bytes:
+        """The text of a playbook that a command names."""
+        ...
+
+    async def keychain(self, lease: HeldLease) -> dict[str, Any]:
+        """The resolved keychain of the execution's playbook."""
+        ...
+
+    async def load_body(self, lease: HeldLease, ref: dict[str, Any]) -> Any:  # noqa: ANN401 - plain data
+        """The value a reference stands for, checked against its checksum."""
+        ...
+
+    async def keep_body(self, lease: HeldLease, key: str, checksum: str, body: bytes) -> None:
+        """Stores a body before the event that refers to it is reported."""
+        ...
+
+    async def loop_so_far(self, lease: HeldLease) -> LoopSoFar: ...
+
+    async def heard(self, lease: HeldLease, after: int, limit: int | None = None) -> tuple[Heard, ...]:
+        """What a waiting step can hear of that was committed after a place in the log."""
+        ...
+
+    async def take_signal(self, lease: HeldLease, name: str, wait_seconds: float) -> TakenSignal | None:
+        """The oldest signal of that name that nobody has; None where none came in time."""
+        ...
+
+    async def child(self, lease: HeldLease, call: ChildCall, wait_seconds: float) -> ChildState:
+        """Starts a child execution, or finds the one this call began, and waits a while for its end."""
+        ...
+
+
+class ControlPlane(WorkSource, Protocol):
     """Starts and steers executions, and hands out their work. The only writer of the queue."""
 
     async def start(self, request: ExecutionRequest) -> str:
         """The id of the execution that was started."""
         ...
 
-    async def cancel(self, execution_id: str) -> None: ...
+    async def cancel(self, execution_id: str, reason: str | None = None) -> None: ...
 
     async def pause(self, execution_id: str) -> None: ...
 
@@ -63,22 +130,6 @@ class ControlPlane(Protocol):
 
     async def signal(self, execution_id: str, name: str, data: Any) -> None:  # noqa: ANN401 - plain data
         """Delivers an event from outside; it is kept until something waits for it."""
-        ...
-
-    async def claim(self, claim: Claim) -> tuple[Command, ...]:
-        """Leases work to a worker; empty where there is none."""
-        ...
-
-    async def heartbeat(self, beat: Beat) -> BeatReply: ...
-
-    async def report(self, report: Report) -> ReportReply: ...
-
-    async def playbook_source(self, playbook: PlaybookVersion) -> bytes:
-        """The text of a playbook that a command names."""
-        ...
-
-    async def credential(self, command_id: str, epoch: int, name: str) -> Mapping[str, Any]:
-        """The fields of a credential; only under a lease, and only one that its command names."""
         ...
 
 

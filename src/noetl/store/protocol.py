@@ -7,6 +7,7 @@ append continues the log it was decided on, and that a key is not used for two d
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -27,8 +28,27 @@ class AppendConflict(NoetlError):  # noqa: N818 - an answer that is expected, no
     code = "store.conflict"
 
 
+class LeaseFenced(NoetlError):  # noqa: N818 - an answer that is expected, not a fault
+    """A change was decided under leases that are over; none of it was written."""
+
+    code = "store.fenced"
+
+    def __init__(self, command_ids: tuple[str, ...]) -> None:
+        super().__init__(f"these leases are over: {', '.join(command_ids)}")
+        self.command_ids = command_ids
+
+
+class Fence(msgspec.Struct, frozen=True, kw_only=True):
+    """A lease that must be the current one of its command for a change to be written."""
+
+    command_id: str
+    epoch: int
+    expired: bool = False
+    """It must also have run out by the store's clock: no beat may have come in between."""
+
+
 class CommandRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A piece of work in the queue."""
+    """A piece of work in the queue: free, leased to a worker, or held back while it waits."""
 
     command_id: str
     execution_id: str
@@ -38,6 +58,14 @@ class CommandRow(msgspec.Struct, frozen=True, kw_only=True):
     created_at: str = ""
     not_before: float = 0.0
     """Seconds since 1970 before which it is not to be claimed."""
+    worker_id: str | None = None
+    """Who has it; in an append, who gets it at once."""
+    epoch: int = 0
+    """How often it was leased. A row that is appended with a worker begins at 1."""
+    lease_until: float | None = None
+    """Seconds since 1970 by the store's own clock; None of a leased row: its worker has never beaten."""
+    is_held: bool = False
+    """Parked, or of a paused execution: nobody may claim it."""
 
 
 class TimerRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +113,17 @@ class Append(msgspec.Struct, frozen=True, kw_only=True):
     idem_keys: tuple[str | None, ...] = ()
     """For each event the key under which a repetition of it is recognised, or None; empty: none has one."""
     add_commands: tuple[CommandRow, ...] = ()
+    """New rows; one with a `worker_id` is leased to it in the same transaction."""
+    lease_seconds: float = 30.0
+    """For how long those are."""
+    free_commands: tuple[str, ...] = ()
+    """Rows that anybody may claim again: lost, back from parking, or resumed."""
+    hold_commands: tuple[str, ...] = ()
+    """Rows that nobody may claim until they are freed; a lease on them is over."""
+    hold_unleased_commands: bool = False
+    """Holds every row of the execution that nobody has."""
+    fences: tuple[Fence, ...] = ()
+    """LeaseFenced if one of them does not hold."""
     remove_commands: tuple[str, ...] = ()
     remove_all_commands: bool = False
     add_timers: tuple[TimerRow, ...] = ()
@@ -151,6 +190,31 @@ class Store(Protocol):
         limit: int = 50,
     ) -> list[ExecutionRow]:
         """The newest first; `before` is an execution id to page on from."""
+        ...
+
+    async def append_all(self, changes: Sequence[Append]) -> list[NoetlError | None]:
+        """Writes changes to different executions in one transaction where that is possible.
+
+        The answer has for each what `append` would have raised, or None; those that fail leave the others be.
+        """
+        ...
+
+    async def claim(self, *, pool: str, worker_id: str, limit: int, lease_seconds: float) -> list[CommandRow]:
+        """Leases free rows of a pool, the longest waiting first: `epoch` goes up by one, committed."""
+        ...
+
+    async def renew(self, worker_id: str, leases: Sequence[Fence], lease_seconds: float) -> tuple[str, ...]:
+        """Prolongs leases; the command ids of those that are not the worker's any more."""
+        ...
+
+    async def expired(self, limit: int = 100) -> list[CommandRow]:
+        """Leased rows whose time is over, those whose worker never beat included."""
+        ...
+
+    async def command(self, execution_id: str, command_id: str) -> CommandRow | None: ...
+
+    async def open_children(self, execution_id: str) -> list[str]:
+        """Child executions of an execution that are not over."""
         ...
 
     async def commands(self, *, execution_id: str | None = None, limit: int = 100) -> list[CommandRow]: ...
