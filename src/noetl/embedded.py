@@ -58,7 +58,12 @@ class Embedded:
         kinds = builtin_kinds()
         bodies = FileBodies(folder)
         self.control = ControlPlane(
-            store, kinds, clock=self.clock, on_event=on_event, load_stored=stored_loader(bodies)
+            store,
+            kinds,
+            clock=self.clock,
+            prepare=self.prepare,
+            on_event=on_event,
+            load_stored=stored_loader(bodies),
         )
         self.control.on_not_written = self._crash
         self._worker = Worker(
@@ -67,16 +72,18 @@ class Embedded:
             tool,
             results=bodies,
             folder=folder,
+            clock=self.clock,
             on_log=on_log,
             on_crash=self._crash,
-            prepare=self.prepare,
+            known_plan=self.control.known_plan,
         )
+        self.control.on_revoked = self._worker.revoke
         self._takes_requests = inbox
         self._running: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Embedded:
         self._crashed = asyncio.get_running_loop().create_future()
-        self._running.append(asyncio.create_task(self._worker.run()))
+        self._running.append(asyncio.create_task(self._work()))
         if self._takes_requests:
             self._running.append(asyncio.create_task(self._take_requests()))
         return self
@@ -90,11 +97,16 @@ class Embedded:
 
     async def stop(self) -> None:
         """Stops all work and waits until what was decided is in the log; an execution can be resumed."""
-        self.control.stopping = True
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
         await self.control.settle()
+
+    async def _work(self) -> None:
+        try:
+            await self._worker.run()
+        except NoetlError as error:
+            self._crash("", error)
 
     def _crash(self, execution_id: str, error: BaseException) -> None:
         if self._crashed is not None and not self._crashed.done():
@@ -136,10 +148,7 @@ class Embedded:
     async def start_registered(
         self, entry: CatalogEntry, payload: Data, *, execution_id: str | None = None
     ) -> str:
-        keychain, problem = await self.prepare(self.control.plan(entry).playbook, payload)
-        return await self.control.start(
-            entry, payload, keychain=keychain, problem=problem, execution_id=execution_id
-        )
+        return await self.control.begin(entry, payload, execution_id=execution_id)
 
     async def repeat(
         self,
@@ -170,19 +179,11 @@ class Embedded:
         log = await self.store.events(execution_id)
         reuse = reuse_from(plan, execution_id, log, step, failed_items=failed_items)
         payload = merge(earlier.state.payload, changes)
-        keychain, problem = await self.prepare(plan.playbook, payload)
-        return await self.control.start(
-            entry, payload, keychain=keychain, problem=problem, execution_id=announce(), reuse=reuse
-        )
+        return await self.control.begin(entry, payload, execution_id=announce(), reuse=reuse)
 
     async def resume(self, execution_id: str) -> None:
         """Goes on with an execution that another process began."""
-        live = await self.control.open(execution_id)
-        if not live.state.is_over:
-            keychain, problem = await self.prepare(live.plan.playbook, live.state.payload)
-            if problem is not None:
-                raise NoetlError(str(problem["message"]))
-            await self.control.resume(execution_id, keychain)
+        await self.control.resume(execution_id)
 
     async def finished(self, execution_id: str) -> State:
         """The state of an execution once it is over; raises what broke the engine itself."""

@@ -64,8 +64,7 @@ def reading_plane(store: Store, place: Place) -> Iterator[ControlPlane]:
 async def with_bodies_loaded(control: ControlPlane, execution_id: str, value: Any) -> Any:  # noqa: ANN401
     """The value with every reference in it replaced by what it stands for."""
     if is_ref(value):
-        live = await control.open(execution_id)
-        return await with_bodies_loaded(control, execution_id, await control.load_body(live, value))
+        return await with_bodies_loaded(control, execution_id, await control.stored_value(value))
     if isinstance(value, dict):
         return {name: await with_bodies_loaded(control, execution_id, item) for name, item in value.items()}
     if isinstance(value, list):

@@ -1,7 +1,8 @@
 """One execution in memory: its plan, its state, and the changes that wait to be decided.
 
 Changes are decided one batch at a time. Whatever arrives while a batch is being written waits and goes
-into the next one, so a busy execution needs fewer commits, not longer queues.
+into the next one, so a busy execution needs fewer commits, not longer queues. Where other processes write
+the same log, a batch that was overtaken is decided again on what they wrote.
 """
 
 from __future__ import annotations
@@ -9,37 +10,73 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from noetl.engine.bodies import Bodies, BodiesNeeded
-from noetl.engine.facts import Fact
+from noetl.engine.fold import fold
+from noetl.engine.parking import next_due
 from noetl.engine.plan import Plan
 from noetl.engine.state import Data, State
 from noetl.engine.turn import Turn
 from noetl.records.event import Event
+from noetl.records.protocols import LeaseLostError
+from noetl.records.report import AnyCommand
 from noetl.secrets.redaction import Redactor, SecretTooShortError
-from noetl.store.protocol import CatalogEntry
+from noetl.store.protocol import AppendConflict, CatalogEntry, Fence, LeaseFenced
 
 Act = Callable[[Turn], Any]
 
-
-HEARD: Final = frozenset({"signal.received", "timer.fired", "step.done", "step.failed", "loop.done"})
-"""What a step that waits for events can hear of."""
-
-
-class Heard(NamedTuple):
-    """An event that was committed, and its place in the log."""
-
-    place: int
-    fact: Fact | Event
+MOST_CONFLICTS: Final = 20
+"""How often a batch is decided again before whoever asked is told that the store is too busy."""
 
 
-class Asked(NamedTuple):
-    act: Act
-    answer: asyncio.Future[Any]
+class Taker(NamedTuple):
+    """A worker that would take along what its report leads to."""
+
+    worker_id: str
+    pool: str
+    slots: int
+
+
+class Answer(NamedTuple):
+    """What an act gave, once it is committed, and the commands its taker has been given."""
+
+    given: Any
+    commands: tuple[AnyCommand, ...] = ()
+
+
+class Asked:
+    """A change that waits to be decided, and who waits for it."""
+
+    __slots__ = ("act", "answer", "commands", "ended_timers", "fence", "fresh", "taker")
+
+    def __init__(
+        self,
+        act: Act,
+        answer: asyncio.Future[Answer],
+        fence: Fence | None,
+        taker: Taker | None,
+        fresh: bool,
+        ended_timers: tuple[str, ...],
+    ) -> None:
+        self.act = act
+        self.answer = answer
+        self.fence = fence
+        self.taker = taker
+        self.fresh = fresh
+        self.ended_timers = ended_timers
+        self.commands: list[AnyCommand] = []
+
+
+class LogReader(NamedTuple):
+    """How a log is read, and stored bodies are."""
+
+    replay: Callable[[str], Awaitable[State]]
+    events: Callable[[str, int], Awaitable[list[Event]]]
+    load_body: Callable[[Live, Data], Awaitable[Any]]
 
 
 class Live:
@@ -52,28 +89,37 @@ class Live:
         entry: CatalogEntry,
         *,
         now: Callable[[], str],
-        commit: Callable[[Live, Turn, int], Awaitable[None]],
-        load_body: Callable[[Live, Data], Awaitable[Any]],
-        keychain: Mapping[str, Any],
+        commit: Callable[[Live, Turn, int, Sequence[Asked]], Awaitable[None]],
+        reader: LogReader,
+        keychain: Mapping[str, Any] | None,
         parent_execution_id: str | None = None,
+        shared: bool = False,
+        distributed: bool = False,
     ) -> None:
+        """`shared`: other processes write this log too."""
         self.plan = plan
         self.state = state
         self.entry = entry
         self.redactor = Redactor()
-        self.use_keychain(keychain)
+        self.keychain: Mapping[str, Any] | None = None
+        """None: not resolved here yet."""
+        if keychain is not None:
+            self.use_keychain(keychain)
         self.parent_execution_id = parent_execution_id
         self.bodies = Bodies()
         self.over = asyncio.Event()
-        self.epochs: dict[str, int] = {}
-        """The lease of each step run: a report with another number is refused."""
-        self.taken: set[int] = set()
-        """Signals a running task has in hand; they leave the mailbox when that task is done."""
+        self.held: dict[str, int] = {}
+        """The leases that were given out in this process, by command: their epoch."""
+        self.taken: dict[int, str] = {}
+        """Signals a running task has in hand, by place: its command. They leave the mailbox when it is done."""
+        self.due: float | None = None
+        """When the next thing is due, as it stands in the store."""
         self._signalled: list[asyncio.Future[None]] = []
-        self._listening: list[asyncio.Queue[Heard]] = []
         self._now = now
         self._commit = commit
-        self._load_body = load_body
+        self._reader = reader
+        self._shared = shared
+        self._distributed = distributed
         self._asked: deque[Asked] = deque()
         self._drainer: asyncio.Task[None] | None = None
 
@@ -84,43 +130,58 @@ class Live:
         with contextlib.suppress(SecretTooShortError):
             self.redactor.register_keychain(keychain)
 
-    async def change(self, act: Act) -> Any:  # noqa: ANN401 - whatever the act gives
-        """Decides and writes one change; what `act` gives is the answer once it is committed."""
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._asked.append(Asked(act, answer))
+    async def change(
+        self,
+        act: Act,
+        *,
+        fence: Fence | None = None,
+        taker: Taker | None = None,
+        fresh: bool = False,
+        ended_timers: tuple[str, ...] = (),
+    ) -> Answer:
+        """Decides and writes one change; answers once it is committed.
+
+        `fence`: the lease under which it is asked; LeaseLostError once that is over. `taker`: who is given
+        new work along with the answer. `fresh`: the log is looked at first. `ended_timers`: rows of the store
+        that have done their part.
+        """
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._asked.append(Asked(act, answer, fence, taker, fresh, ended_timers))
         if self._drainer is None:
             self._drainer = asyncio.create_task(self._drain())
         return await answer
 
-    async def next_signal(self, name: str) -> tuple[int, Any]:
+    async def freshen(self) -> None:
+        """Takes in what other processes have written."""
+        if self._shared:
+            await self.change(lambda turn: None, fresh=True)
+
+    def next_due(self) -> float | None:
+        """When the next thing is due by itself."""
+        return next_due(self.state)
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is being decided, and nobody in this process works on it or waits for it."""
+        return self._drainer is None and not self.held and not self._signalled
+
+    # --- signals ------------------------------------------------------------------------------------------
+
+    async def next_signal(self, name: str, command_id: str) -> tuple[int, Any]:
         """The oldest signal of that name that nobody has, and its place in the log; waits for one."""
         while True:
             for place, found in self.state.mailbox.items():
-                if found["name"] == name and place not in self.taken:
-                    self.taken.add(place)
+                if found["name"] == name and self.taken.get(place, command_id) == command_id:
+                    self.taken[place] = command_id
                     return place, found["data"]
             waiter = asyncio.get_running_loop().create_future()
             self._signalled.append(waiter)
             await waiter
 
-    def listen(self) -> asyncio.Queue[Heard]:
-        """A queue that gets every event from now on that a step can wait for."""
-        heard: asyncio.Queue[Heard] = asyncio.Queue()
-        self._listening.append(heard)
-        return heard
-
-    def stop_listening(self, heard: asyncio.Queue[Heard]) -> None:
-        if heard in self._listening:
-            self._listening.remove(heard)
-
-    def tell(self, facts: list[Fact], version: int) -> None:
-        """Passes on what was committed to those who listen."""
-        if not self._listening:
-            return
-        for number, fact in enumerate(facts, start=1):
-            if fact.event_type in HEARD:
-                for heard in self._listening:
-                    heard.put_nowait(Heard(version + number, fact))
+    def let_go_of_signals(self, command_id: str) -> None:
+        """A lease is over: what it had in hand and did not use is anybody's."""
+        for place in [place for place, taker in self.taken.items() if taker == command_id]:
+            del self.taken[place]
 
     def wake_waiters(self) -> None:
         """Lets those who wait for a signal look again."""
@@ -128,6 +189,8 @@ class Live:
         for waiter in waiting:
             if not waiter.done():
                 waiter.set_result(None)
+
+    # --- deciding -----------------------------------------------------------------------------------------
 
     async def settle(self) -> None:
         """Waits until nothing is being decided or written."""
@@ -145,10 +208,9 @@ class Live:
 
     async def _decide(self, batch: list[Asked]) -> None:
         try:
-            turn, answers = await self._turn(batch)
-            version = self.state.seq - len(turn.facts)
-            if turn.facts:
-                await self._commit(self, turn, version)
+            if self._shared and any(asked.fresh for asked in batch):
+                await self._take_in_others()
+            batch, given = await self._write(batch)
         # Nobody may wait for ever: whoever asked hears of whatever went wrong, and raises it there.
         except BaseException as error:
             for asked in batch:
@@ -159,23 +221,65 @@ class Live:
             return
         if self.state.is_over:
             self.over.set()
-        for asked, answer in zip(batch, answers, strict=True):
+        for asked, answer in zip(batch, given, strict=True):
             if not asked.answer.done():
-                asked.answer.set_result(answer)
+                asked.answer.set_result(Answer(answer, tuple(asked.commands)))
+
+    async def _write(self, batch: list[Asked]) -> tuple[list[Asked], list[Any]]:
+        """Decides a batch and writes it; those whose lease is over are answered and left out."""
+        for _ in range(MOST_CONFLICTS):
+            before = msgspec.msgpack.encode(self.state) if self._shared else b""
+            version = self.state.seq
+            turn, given = await self._turn(batch)
+            if not (turn.facts or turn.commands or any(asked.ended_timers for asked in batch)):
+                return batch, given
+            try:
+                await self._commit(self, turn, version, batch)
+            except AppendConflict:
+                if not self._shared:
+                    raise
+                self.state = msgspec.msgpack.decode(before, type=State)
+                await self._take_in_others()
+            except LeaseFenced as fenced:
+                batch = self._refused(batch, fenced.command_ids)
+                self.state = await self._reader.replay(self.state.execution_id)
+            else:
+                return batch, given
+        raise AppendConflict(f"the log of execution {self.state.execution_id} is too busy; try again")
+
+    async def _take_in_others(self) -> None:
+        for event in await self._reader.events(self.state.execution_id, self.state.seq):
+            fold(self.state, event)
+
+    def _refused(self, batch: list[Asked], command_ids: tuple[str, ...]) -> list[Asked]:
+        left = []
+        for asked in batch:
+            if asked.fence is None or asked.fence.command_id not in command_ids:
+                left.append(asked)
+            elif not asked.answer.done():
+                asked.answer.set_exception(LeaseLostError("the lease is over"))
+        return left
 
     async def _turn(self, batch: list[Asked]) -> tuple[Turn, list[Any]]:
         """The batch decided in one turn; again from the start when a stored body had to be loaded first."""
         while True:
-            before = msgspec.msgpack.encode(self.state)
             mask = self.redactor.data if self.redactor.knows_secrets else None
-            turn = Turn(self.plan, self.state, self._now(), self.bodies, keychain=self.keychain, mask=mask)
+            turn = Turn(
+                self.plan,
+                self.state,
+                self._now(),
+                self.bodies,
+                keychain=self.keychain,
+                mask=mask,
+                distributed=self._distributed,
+            )
             try:
                 return turn, [asked.act(turn) for asked in batch]
             except BodiesNeeded as needed:
-                self.state = msgspec.msgpack.decode(before, type=State)
+                self.state = await self._reader.replay(self.state.execution_id)
                 for ref in needed.refs:
-                    self.bodies.keep(ref["ref"], await self._load_body(self, ref))
+                    self.bodies.keep(ref["ref"], await self._reader.load_body(self, ref))
             # Half a turn has not happened: whatever went wrong, the state is again that of the log.
             except BaseException:
-                self.state = msgspec.msgpack.decode(before, type=State)
+                self.state = await self._reader.replay(self.state.execution_id)
                 raise

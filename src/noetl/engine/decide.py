@@ -6,37 +6,64 @@ Every function takes a turn, emits facts, and lets tokens run on as far as they 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from noetl.engine.entering import deliver
 from noetl.engine.facts import Fact
 from noetl.engine.frames import was_taken
-from noetl.engine.loops import close_loop, end_iteration
+from noetl.engine.leases import command_id
+from noetl.engine.loops import close_loop, end_iteration, hand_out, is_handed_out, iterations_of
+from noetl.engine.parking import bring_all_back, expire_due, park, tend_parked, wake_due
+from noetl.engine.parking import child_ended as bring_back_parents
+from noetl.engine.repeats import seconds
 from noetl.engine.reuse import Reuse, as_payload
-from noetl.engine.routing import fail, fail_step, follow, route, skip_step
+from noetl.engine.routing import fail_step, follow, route, skip_step
 from noetl.engine.state import Data, StepRun
 from noetl.engine.turn import Turn, error_data
 from noetl.engine.workload import materialise
 from noetl.errors import TemplateError
+from noetl.ids import seconds_of
+from noetl.template import Scope
 
 MOST_LOSSES = 3
 """Leases lost in a row, without a task finished in between, after which a step fails."""
 
 
-def request(turn: Turn, payload: Data, *, problem: Data | None = None, reuse: Reuse | None = None) -> None:
+class Told(NamedTuple):
+    """What a worker hears after its report."""
+
+    goes_on: bool
+    """There is more for it to do under this lease."""
+    iterations: tuple[int, ...] = ()
+    """The open iterations of its lease."""
+
+
+def request(
+    turn: Turn,
+    payload: Data,
+    *,
+    problem: Data | None = None,
+    reuse: Reuse | None = None,
+    trace: str | None = None,
+) -> None:
     """A request for an execution: evaluates it and starts the workflow, or goes on from an earlier one."""
     playbook = turn.plan.playbook
     about = {"name": playbook.name, "path": playbook.path, "dialect": playbook.dialect}
-    extra = {} if reuse is None else {"origin": reuse.origin}
+    extra: Data = {} if reuse is None else {"origin": reuse.origin}
+    if trace is not None:
+        extra["trace"] = trace
     turn.playbook_event(
         "playbook.execution.requested", "in_progress", playbook=about, payload=payload, **extra
     )
     workload: Data = {}
+    within: float | None = None
     if problem is None:
         try:
             workload = materialise(playbook.workload, payload, turn.state.execution_id)
+            limit = playbook.executor.deadline
+            within = None if limit is None else seconds(limit, Scope({"workload": workload}))
         except TemplateError as error:
             problem = error_data(error.code, error.message)
     if problem is not None:
@@ -50,24 +77,51 @@ def request(turn: Turn, payload: Data, *, problem: Data | None = None, reuse: Re
         entry |= {"step": reuse.step, "args": reuse.args}
         turn.reused_items = (reuse.step, reuse.items)
     turn.playbook_event("playbook.started", "in_progress")
-    turn.playbook_event("workflow.started", "in_progress", tokens=[entry])
+    due = {} if within is None else {"deadline": seconds_of(turn.now) + within}
+    turn.playbook_event("workflow.started", "in_progress", tokens=[entry], **due)
     deliver(turn)
 
 
-def report(turn: Turn, run_id: str, facts: Iterable[Fact]) -> bool:
-    """What a worker tells about a step run. False: that run is over, and the worker must stop."""
+def report(turn: Turn, run_id: str, facts: Iterable[Fact], *, lease: int = 0, asks: bool = False) -> Told:
+    """What a worker tells about a step run under one of its leases; it may ask for iterations."""
     told = list(facts)
     run = turn.state.runs.get(run_id)
-    if run is not None and was_taken(run, told):
-        return True
-    for fact in told:
-        run = turn.state.runs.get(run_id)
-        if run is None:
-            break
-        # A turn may be taken again from its start, and shortens what it emits: the report stays as it came.
-        _take(turn, run, msgspec.structs.replace(fact))
-    deliver(turn)
-    return run_id in turn.state.runs
+    if run is not None and not was_taken(run, told):
+        for fact in told:
+            run = turn.state.runs.get(run_id)
+            if run is None:
+                break
+            # A turn may be taken again, and shortens what it emits: the report stays as it came.
+            _take(turn, run, msgspec.structs.replace(fact))
+            asks = asks or fact.event_type in _ITERATION_ENDS
+        deliver(turn)
+    run = turn.state.runs.get(run_id)
+    if run is None or lease in run.parked:
+        return Told(goes_on=False)
+    return Told(goes_on=True) if run.loop is None else _supply(turn, run, lease, asks=asks)
+
+
+_ITERATION_ENDS = ("loop.iteration.done", "loop.iteration.failed")
+
+
+def _supply(turn: Turn, run: StepRun, lease: int, *, asks: bool) -> Told:
+    """Gives a lease of a loop more to do; without more it ends, or is held while the execution is paused."""
+    loop = run.loop
+    assert loop is not None
+    if asks:
+        hand_out(turn, run, lease)
+    mine = iterations_of(loop, lease)
+    if mine or turn.plan.is_closed_by_worker(turn.plan.steps[run.step]):
+        is_left = not is_handed_out(loop) and loop.closing is None
+        if not mine and is_left and turn.state.status == "paused":
+            turn.hold_command(run.run_id, lease)
+            return Told(goes_on=False)
+        return Told(goes_on=True, iterations=mine)
+    if is_handed_out(loop):
+        turn.remove_command(run.run_id, lease)
+    else:
+        turn.hold_command(run.run_id, lease)
+    return Told(goes_on=False)
 
 
 def _take(turn: Turn, run: StepRun, fact: Fact) -> None:
@@ -85,23 +139,27 @@ def _take(turn: Turn, run: StepRun, fact: Fact) -> None:
         fail_step(turn, run, fact.payload["error"], fact.payload.get("next"))
     elif kind == "step.skipped":
         skip_step(turn, run)
-    elif kind in ("loop.iteration.done", "loop.iteration.failed") and "block" not in fact.payload:
+    elif kind in _ITERATION_ENDS and "block" not in fact.payload:
         end_iteration(turn, run, fact)
+    elif kind == "step.paused":
+        park(turn, run, fact)
     else:
         turn.emit(fact)
 
 
-def lose(turn: Turn, run_id: str) -> None:
+def lose(turn: Turn, run_id: str, lease: int = 0) -> None:
     """A worker was lost: its work is ready again, unless it has been lost too often."""
     run = turn.state.runs.get(run_id)
     if run is None or turn.state.is_over:
         return
-    turn.step_event("command.expired", run.step, run_id, "error", losses=run.losses + 1)
+    turn.step_event("command.expired", run.step, run_id, "error", losses=run.losses + 1, lease=lease)
     if run.losses >= MOST_LOSSES:
         message = f"its worker was lost {run.losses} times in a row without a task finished in between"
         fail_step(turn, run, error_data("worker.lost", message, step=run.step, retryable=True))
+    elif turn.state.status == "paused":
+        turn.hold_command(run_id, lease)
     else:
-        turn.ready.append(run_id)
+        turn.free_command(run_id, lease)
     deliver(turn)
 
 
@@ -124,55 +182,40 @@ def pause(turn: Turn) -> None:
 def resume(turn: Turn, held: Collection[str] = ()) -> None:
     """Goes on with a paused execution, or with one whose process ended.
 
-    `held`: the step runs that a worker still has; a pause does not take its work away.
+    `held`: the commands that a worker still has; a pause does not take its work away.
     """
     if turn.state.is_over:
         return
     turn.playbook_event("execution.resumed")
-    given = {*held, *turn.ready}
-    turn.ready.extend(
-        run_id for run_id, run in turn.state.runs.items() if run_id not in given and run.spread is None
-    )
-    deliver(turn)
+    for run in list(turn.state.runs.values()):
+        for lease in run.leases if run.spread is None else ():
+            if lease in run.parked or command_id(run.run_id, lease) in held:
+                continue
+            if run.loop is not None and not turn.plan.is_closed_by_worker(turn.plan.steps[run.step]):
+                hand_out(turn, run, lease)
+                if not iterations_of(run.loop, lease):
+                    continue  # its share of the loop is done
+            turn.free_command(run.run_id, lease)
+    bring_all_back(turn)
+    wake(turn)
 
 
 def signal(turn: Turn, name: str, data: Any) -> None:  # noqa: ANN401 - plain data
     if not turn.state.is_over:
         turn.playbook_event("signal.received", name=name, data=data)
+        tend_parked(turn)
 
 
-def expire(turn: Turn, seconds: float) -> None:
-    """The deadline of the execution has passed."""
+def child_ended(turn: Turn, child_id: str) -> None:
     if not turn.state.is_over:
-        fail(turn, error_data("deadline", f"the execution was not over after {seconds:g} seconds"))
-
-
-def fail_run(turn: Turn, run_id: str, error: Data) -> None:
-    """A step run cannot go on."""
-    run = turn.state.runs.get(run_id)
-    if run is not None and not turn.state.is_over:
-        fail_step(turn, run, error)
-        deliver(turn)
-
-
-def fire(turn: Turn, run_id: str, timer_id: str) -> None:
-    """A timer of a step that waits for events has gone off."""
-    run = turn.state.runs.get(run_id)
-    if run is not None and timer_id not in run.fired and not turn.state.is_over:
-        turn.step_event("timer.fired", run.step, run_id, timer_id=timer_id)
+        bring_back_parents(turn, child_id)
 
 
 def wake(turn: Turn) -> None:
-    """A token has waited as long as it should."""
-    deliver(turn)
-
-
-def expire_run(turn: Turn, run_id: str, seconds: float) -> None:
-    """The deadline of a step run has passed."""
-    run = turn.state.runs.get(run_id)
-    if run is None or turn.state.is_over:
+    """Time has passed: everything that is due by now happens."""
+    if turn.state.is_over:
         return
-    fail_step(
-        turn, run, error_data("deadline", f"the step was not over after {seconds:g} seconds", step=run.step)
-    )
+    expire_due(turn)
+    if turn.state.status != "paused" and not turn.state.is_over:
+        wake_due(turn)
     deliver(turn)

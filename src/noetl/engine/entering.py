@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from noetl.engine.fold import step_key
 from noetl.engine.loops import begin_loop
+from noetl.engine.parking import tend_parked
+from noetl.engine.repeats import seconds
 from noetl.engine.routing import end_step, fail
 from noetl.engine.scope import holds, render_each
 from noetl.engine.spreads import begin_spread, tend_spreads
@@ -23,6 +25,7 @@ def deliver(turn: Turn) -> None:
         if turn.state.is_over or turn.state.status == "paused":
             return
         if not _deliver_one(turn) and not tend_spreads(turn):
+            tend_parked(turn)
             _finish_if_still(turn)
             return
     fail(
@@ -102,17 +105,21 @@ def enter(turn: Turn, step: Step, tokens: list[Token], discarded: list[str], owe
         event=tokens[-1].event,
     )
     scope = turn.around(candidate).boundary(candidate.event)
+    deadline: Data = {}
     try:
         if not _admitted(step, scope):
             turn.step_event("step.skipped", step.name, None, "skipped", tokens=ids + discarded)
             return
         bound = {**render_each(step.args, scope), **args}
+        if step.deadline is not None:
+            within = Scope({"workload": turn.state.workload, "args": bound})
+            deadline = {"deadline": seconds_of(turn.now) + seconds(step.deadline, within)}
     except TemplateError as problem:
         fail(
             turn, error_data(problem.code, f"entering step `{step.name}`: {problem.message}", step=step.name)
         )
         return
-    extra: Data = {"discarded": discarded} if discarded else {}
+    extra: Data = {"discarded": discarded, **deadline} if discarded else deadline
     if owed:
         extra["owed"] = owed
     turn.step_event(
@@ -137,7 +144,7 @@ def _begin(turn: Turn, step: Step, run: StepRun) -> None:
     elif step.loop is not None:
         begin_loop(turn, step, run)
     elif step.body:
-        turn.ready.append(run.run_id)
+        turn.add_command(run.run_id)
     else:
         turn.step_event("step.started", step.name, run.run_id, "in_progress", args=run.args)
         end_step(turn, run, None)

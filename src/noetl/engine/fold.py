@@ -22,7 +22,7 @@ from noetl.engine.frames import (
     open_iteration,
 )
 from noetl.engine.reducers import apply_writes
-from noetl.engine.state import BlockFrame, Frame, LoopRun, SpreadRun, State, StepResult, StepRun, Token
+from noetl.engine.state import BlockFrame, Frame, LoopRun, SpreadRun, State, StepResult, StepRun, Token, Waits
 from noetl.ids import seconds_of
 from noetl.records.event import Event
 
@@ -34,9 +34,15 @@ Happened: TypeAlias = Fact | Event
 """A fact that was just made, or an event read from the log: fold takes the same of both."""
 
 
+HEARD: Final = frozenset({"signal.received", "timer.fired", "step.done", "step.failed", "loop.done"})
+"""What a step that waits for events can hear of."""
+
+
 def fold(state: State, event: Happened) -> None:
     """Applies one event."""
     state.seq += 1
+    if event.event_type in HEARD:
+        state.heard = state.seq
     handler = HANDLERS.get(event.event_type)
     if handler is not None:
         handler(state, event)
@@ -46,6 +52,7 @@ def _requested(state: State, event: Happened) -> None:
     state.requested_at = event.timestamp
     state.payload = event.payload.get("payload", {})
     state.origin = event.payload.get("origin")
+    state.trace = event.payload.get("trace")
 
 
 def _evaluated(state: State, event: Happened) -> None:
@@ -64,6 +71,7 @@ def _evaluated(state: State, event: Happened) -> None:
 
 def _workflow_started(state: State, event: Happened) -> None:
     state.status = "running"
+    state.deadline = event.payload.get("deadline")
     for entry in event.payload["tokens"]:
         _put_token(state, entry, None, None)
 
@@ -129,6 +137,7 @@ def _step_scheduled(state: State, event: Happened) -> None:
         scheduled_at=event.timestamp,
         opened=state.seq,
         event=taken[-1].event if taken else None,
+        deadline=event.payload.get("deadline"),
     )
     _sent_item(state, event)
     state.next_run += 1
@@ -237,14 +246,18 @@ def _loop_started(state: State, event: Happened) -> None:
         total=payload["total"],
         parallel=payload["mode"] == "parallel",
         keeps_going=payload["on_error"] == "continue",
+        widths=payload.get("leases", [1]),
+        batch=payload.get("batch", 1),
     )
 
 
 def _iteration_started(state: State, event: Happened) -> None:
     frame = open_iteration(state, event)
     run = state.runs[str(event.step_run_id)]
-    if "block" not in event.payload and run.loop is not None and run.loop.parallel:
-        frame.values = dict(run.frame.values)
+    if "block" not in event.payload and run.loop is not None:
+        frame.lease = event.payload.get("lease", 0)
+        if run.loop.parallel:
+            frame.values = dict(run.frame.values)
 
 
 def _iteration_ended(state: State, event: Happened) -> None:
@@ -351,6 +364,17 @@ def _sink_processed(state: State, event: Happened) -> None:
         frame.stored = True
 
 
+def _parked(state: State, event: Happened) -> None:
+    run = state.runs[str(event.step_run_id)]
+    waits = run.parked[event.payload["lease"]] = msgspec.convert(event.payload["waits"], Waits)
+    if waits.events is not None and run.frame.case is not None:
+        run.frame.case.seen = max(run.frame.case.seen, waits.events)
+
+
+def _back(state: State, event: Happened) -> None:
+    state.runs[str(event.step_run_id)].parked.pop(event.payload["lease"], None)
+
+
 def _ctx_patched(state: State, event: Happened) -> None:
     state.ctx.update(event.payload["patch"])
 
@@ -416,6 +440,8 @@ HANDLERS: Final[dict[str, Callable[[State, Happened], None]]] = {
     "step.scheduled": _step_scheduled,
     "step.skipped": _step_skipped,
     "step.started": _step_started,
+    "step.paused": _parked,
+    "step.resumed": _back,
     "step.done": _step_done,
     "step.failed": _step_failed,
     "loop.done": _loop_done,

@@ -129,7 +129,7 @@ def begin_iteration(loop: LoopRun | BlockFrame, index: int) -> Frame:
         loop.cursor = index + 1
     else:
         loop.behind.remove(index)
-    frame = loop.open[index] = Frame(begun=True)
+    frame = loop.open[index] = Frame()
     return frame
 
 

@@ -12,11 +12,15 @@ from noetl.engine.routing import end_step, fail_step
 from noetl.engine.scope import render
 from noetl.engine.state import Data, LoopRun, StepRun
 from noetl.engine.turn import Turn, error_data
-from noetl.errors import TemplateError
+from noetl.errors import TemplateError, TemplateValueError
 from noetl.playbook.model import Loop, Step
-from noetl.template import Template
+from noetl.records.event import EventStatus
+from noetl.template import Scope, Template
 
 SHOWN_CHARACTERS = 60
+
+MOST_LEASES = 8
+"""A loop that is shared out has at most this many leases; each may run several iterations at once."""
 
 LOG_STORE = "log"
 """The store of a loop's result that was too large to be kept: its iterations' events."""
@@ -36,6 +40,11 @@ def begin_loop(turn: Turn, step: Step, run: StepRun) -> None:
         message = f"the loop's `in` must give a list, but it gave a value of type {shown}"
         fail_step(turn, run, error_data("loop.not_a_list", message, step=step.name))
         return
+    try:
+        shares = _shares(turn, step, run, len(items))
+    except TemplateError as problem:
+        fail_step(turn, run, error_data(problem.code, f"the loop: {problem.message}", step=step.name))
+        return
     turn.step_event(
         "loop.started",
         step.name,
@@ -45,6 +54,7 @@ def begin_loop(turn: Turn, step: Step, run: StepRun) -> None:
         items=items,
         mode=loop.mode,
         on_error=loop.on_error,
+        **shares,
     )
     reused = turn.reused_items[1] if turn.reused_items[0] == step.name else {}
     if reused and not _take_over(turn, run, reused):
@@ -54,7 +64,72 @@ def begin_loop(turn: Turn, step: Step, run: StepRun) -> None:
     elif not step.body:
         end_step(turn, run, items, done=len(items), failed=0)
     else:
-        turn.ready.append(run.run_id)
+        share_out(turn, run)
+
+
+def _shares(turn: Turn, step: Step, run: StepRun, total: int) -> Data:
+    """How many iterations run at once, and in how many leases: one, where a worker closes the loop."""
+    loop = step.loop
+    assert loop is not None
+    if loop.mode == "sequential":
+        return {}
+    scope = turn.around(run).boundary(run.event)
+    width = max(1, min(count(loop.max_in_flight, "max_in_flight", scope), total))
+    shares: Data = {"leases": [width]}
+    spread_out = turn.distributed if loop.execution is None else loop.execution == "distributed"
+    if spread_out and turn.distributed and not turn.plan.is_closed_by_worker(step):
+        leases = min(width, MOST_LEASES)
+        shares["leases"] = [width // leases + (number < width % leases) for number in range(leases)]
+    batch = count(loop.batch_size, "batch_size", scope)
+    return shares if batch == 1 else {**shares, "batch": batch}
+
+
+def count(written: int | Template, name: str, scope: Scope) -> int:
+    """A whole number of at least 1, which may be a template."""
+    if not isinstance(written, Template):
+        return written
+    found = written.evaluate(scope)
+    if isinstance(found, bool) or not isinstance(found, int) or found < 1:
+        raise TemplateValueError(
+            f"`{name}` must be a whole number of at least 1, but `{written.source}` gave `{found}`"
+        )
+    return found
+
+
+def share_out(turn: Turn, run: StepRun) -> None:
+    """Makes the commands of a loop; each has its first iterations unless a case comes before them."""
+    for lease in run.leases:
+        if not turn.plan.is_closed_by_worker(turn.plan.steps[run.step]):
+            hand_out(turn, run, lease)
+        turn.add_command(run.run_id, lease)
+
+
+def hand_out(turn: Turn, run: StepRun, lease: int) -> None:
+    """Gives a lease its next iterations, up to what it may run at once."""
+    loop = run.loop
+    assert loop is not None
+    if loop.closing is not None or turn.state.status == "paused":
+        return
+    here = sum(frame.lease == lease for frame in loop.open.values())
+    if here >= loop.widths[lease]:
+        return
+    wanted = loop.widths[lease] - here
+    if loop.batch > 1:
+        wanted = -(-wanted // loop.batch) * loop.batch
+    extra = {} if lease == 0 else {"lease": lease}
+    for _ in range(min(wanted, len(loop.behind) + loop.total - loop.cursor)):
+        index = min(loop.behind) if loop.behind else loop.cursor
+        turn.emit(_of_iteration(turn, run, index, "loop.iteration.started", "in_progress", extra))
+
+
+def is_handed_out(loop: LoopRun) -> bool:
+    """Whether every iteration has begun."""
+    return loop.cursor >= loop.total and not loop.behind
+
+
+def iterations_of(loop: LoopRun, lease: int) -> tuple[int, ...]:
+    """The open iterations of a lease."""
+    return tuple(index for index, frame in loop.open.items() if frame.lease == lease)
 
 
 def _take_over(turn: Turn, run: StepRun, reused: dict[int, Any]) -> bool:
@@ -70,28 +145,32 @@ def _take_over(turn: Turn, run: StepRun, reused: dict[int, Any]) -> bool:
             ("loop.iteration.started", {"reused": True}),
             ("loop.iteration.done", {"reused": True, "result": result}),
         ):
-            path = iteration_path(run.run_id, index)
-            turn.emit(
-                Fact(
-                    event_type=event_type,
-                    timestamp=turn.now,
-                    source="server",
-                    entity_type="loop",
-                    entity_id=path,
-                    status="success",
-                    parent_id=run.run_id,
-                    workflow_run_id=turn.state.execution_id,
-                    step=run.step,
-                    step_run_id=run.run_id,
-                    iteration_id=path,
-                    iteration=index,
-                    payload=payload,
-                )
-            )
+            turn.emit(_of_iteration(turn, run, index, event_type, "success", payload))
     if len(reused) == loop.total and not turn.plan.is_closed_by_worker(turn.plan.steps[run.step]):
         end_step(turn, run, loop_results(turn.state.execution_id, run), done=loop.done, failed=0)
         return False
     return True
+
+
+def _of_iteration(
+    turn: Turn, run: StepRun, index: int, event_type: str, status: EventStatus, payload: Data
+) -> Fact:
+    path = iteration_path(run.run_id, index)
+    return Fact(
+        event_type=event_type,
+        timestamp=turn.now,
+        source="server",
+        entity_type="loop",
+        entity_id=path,
+        status=status,
+        parent_id=run.run_id,
+        workflow_run_id=turn.state.execution_id,
+        step=run.step,
+        step_run_id=run.run_id,
+        iteration_id=path,
+        iteration=index,
+        payload=payload,
+    )
 
 
 def _elements(loop: Loop, turn: Turn, run: StepRun) -> Any:  # noqa: ANN401 - plain data

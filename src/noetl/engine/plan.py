@@ -11,8 +11,10 @@ import msgspec
 from noetl.engine.state import StepResult
 from noetl.playbook.check.flow import Flow
 from noetl.playbook.diagnostics import Position
-from noetl.playbook.model import Case, Playbook, Step
+from noetl.playbook.model import Case, Playbook, Step, Task
 from noetl.template import Template
+
+DEFAULT_POOL: Final = "default"
 
 _LEAVES: Final = frozenset({type(None), bool, int, float, str, Position})
 """What most of a model is made of, and holds no template."""
@@ -54,6 +56,22 @@ class Plan:
         """Whether more than its iterations belongs to a loop step: a case, a sink, variables."""
         return step.sink is not None or bool(step.vars) or any(isinstance(node, Case) for node in step.body)
 
+    def waits_for_events(self, step: Step) -> bool:
+        return any(isinstance(node, Case) and node.on_event for node in step.body)
+
+    @cached_property
+    def has_children(self) -> bool:
+        """Whether any of its tasks may call another playbook."""
+        return any(task.kind == "playbook" for task in tasks_in(self.playbook))
+
+    def pool(self, step: str) -> str:
+        """The pool of workers that a step's work is for."""
+        for spec in (self.steps[step].spec, self.playbook.executor.spec):
+            pool = spec.get("pool")
+            if isinstance(pool, str):
+                return pool
+        return DEFAULT_POOL
+
     def names_read(self, step: Step) -> frozenset[str]:
         """The root names that the templates of a step's body read."""
         known = self._reads.get(step.name)
@@ -69,14 +87,24 @@ def _roots(part: object) -> frozenset[str]:
 
 def templates_in(part: object) -> Iterator[Template]:
     """Every template inside a part of the model."""
+    return (item for item in parts_in(part) if isinstance(item, Template))
+
+
+def tasks_in(part: object) -> Iterator[Task]:
+    return (item for item in parts_in(part) if isinstance(item, Task))
+
+
+def parts_in(part: object) -> Iterator[object]:
+    """Everything inside a part of the model, itself included, but for its leaves."""
     waiting = [part]
     while waiting:
         item = waiting.pop()
         if type(item) in _LEAVES:
             continue
+        yield item
         if isinstance(item, Template):
-            yield item
-        elif isinstance(item, dict):
+            continue
+        if isinstance(item, dict):
             waiting.extend(item.values())
         elif isinstance(item, list | tuple):
             waiting.extend(item)

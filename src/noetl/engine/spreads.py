@@ -100,7 +100,7 @@ def _send(turn: Turn, run: StepRun, spread: SpreadRun, index: int) -> None:
             scope=scope,
             item={"run": run.run_id, "index": index},
         )
-        turn.ready.append(run_id)
+        turn.add_command(run_id)
         return
     item = StepRun(run_id=run.run_id, step=run.step, scope=scope, args=args, scheduled_at=run.scheduled_at)
     event: Data = {"name": "step.done", "step": run.step, "timestamp": turn.now, "data": {}, "payload": {}}

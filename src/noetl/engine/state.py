@@ -107,7 +107,8 @@ class Frame(Part):
     """Attempts of the sink that is running."""
     kept: bool = False
     """The step's variables were set."""
-    begun: bool = False
+    lease: int = 0
+    """Of an iteration of the step's loop: which of the loop's leases runs it."""
 
 
 class LoopRun(Part):
@@ -119,6 +120,10 @@ class LoopRun(Part):
     parallel: bool
     keeps_going: bool
     """A failed iteration does not end the loop."""
+    widths: list[int] = msgspec.field(default_factory=lambda: [1])
+    """For each lease of the loop, how many of its iterations may run at once."""
+    batch: int = 1
+    """How many iterations a lease is given at a time."""
     cursor: int = 0
     """No iteration from here on has begun."""
     behind: list[int] = []
@@ -139,6 +144,19 @@ class LoopRun(Part):
     """A way out that ended the loop early, with the result that was set for the step."""
     waiting: dict[int, Data] = {}
     """Reduced writes that wait for those of earlier iterations."""
+
+
+class Waits(Part):
+    """What a parked lease waits for: the first of these brings it back."""
+
+    until: float | None = None
+    """A moment, in seconds since 1970."""
+    signals: list[str] = []
+    children: list[str] = []
+    events: int | None = None
+    """Anything a waiting step can hear of that comes after this place in the log."""
+    timers: dict[str, float] = {}
+    """Timers of the step that go off at a moment."""
 
 
 class SpreadRun(Part):
@@ -176,6 +194,15 @@ class StepRun(Part):
     """The timers of the step that have gone off."""
     losses: int = 0
     """Leases lost in a row without a finished task."""
+    deadline: float | None = None
+    """When it must be over, in seconds since 1970."""
+    parked: dict[int, Waits] = {}
+    """The leases that were given back because all they had left was waiting, by number."""
+
+    @property
+    def leases(self) -> range:
+        """The numbers of its leases: a loop may have several."""
+        return range(1 if self.loop is None else len(self.loop.widths))
 
 
 class Token(Part):
@@ -226,6 +253,10 @@ class State(Part):
     """Signals that nobody has taken yet, by their place in the log: `name` and `data`."""
     steps: dict[str, StepResult] = {}
     """By step and, inside a spread, by scope: `name` or `name@scope`."""
+    heard: int = 0
+    """The place of the last event that a waiting step can hear of."""
+    deadline: float | None = None
+    """When the execution must be over, in seconds since 1970."""
     next_run: int = 1
     next_token: int = 1
     error: Data | None = None
@@ -233,6 +264,8 @@ class State(Part):
     result_step: str | None = None
     origin: Data | None = None
     """The execution this one repeats, and from where."""
+    trace: str | None = None
+    """The W3C trace context of whoever asked for it."""
 
     @property
     def is_over(self) -> bool:

@@ -40,6 +40,12 @@ class LeaseLostError(NoetlError):
     code = "lease.lost"
 
 
+class NotWrittenError(NoetlError):
+    """The store refused what was decided: it has not happened, and a later process may go on."""
+
+    code = "store.error"
+
+
 class ExecutionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A playbook by path (and version, by default the latest), and the data it is to run on."""
 
@@ -49,6 +55,8 @@ class ExecutionRequest(msgspec.Struct, frozen=True, kw_only=True):
     idempotency_key: str | None = None
     """A second request with the same key is answered with the execution of the first."""
     parent_execution_id: str | None = None
+    trace: str | None = None
+    """The W3C trace context of whoever asks."""
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,6 +120,10 @@ class WorkSource(Protocol):
 
     async def child(self, lease: HeldLease, call: ChildCall, wait_seconds: float) -> ChildState:
         """Starts a child execution, or finds the one this call began, and waits a while for its end."""
+        ...
+
+    async def stop_child(self, lease: HeldLease, call_id: str) -> None:
+        """Cancels the child of a call that nobody waits for any more."""
         ...
 
 
@@ -191,6 +203,10 @@ class ToolContext(Protocol):
 
     async def shared(self, key: str, make: Callable[[], Awaitable[Shared]]) -> Shared:
         """A client or pool: made by the first call with this key, given to later ones, closed at the end."""
+        ...
+
+    async def sleep_until(self, moment: float) -> None:
+        """Waits for a moment in seconds since 1970; no worker need be held meanwhile."""
         ...
 
     async def wait_for_signal(self, name: str) -> Any:  # noqa: ANN401 - plain data

@@ -69,6 +69,8 @@ class LeaseReport(msgspec.Struct, frozen=True, kw_only=True):
 
     lease: HeldLease
     events: tuple[ReportedEvent, ...]
+    asks_for_iterations: bool = False
+    """The lease is of a loop and would run more of its iterations."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):

@@ -40,6 +40,8 @@ class ToolDescription(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Fields whose text is SQL; a dot leads into a mapping (`source.query`)."""
     code_fields: tuple[str, ...] = ()
     """Fields whose text is code; templates in them are still templates."""
+    waits: bool = False
+    """A call of it only waits, so one that is made again goes on from when the first was made."""
 
 
 class FieldInfo(msgspec.Struct, frozen=True, kw_only=True):

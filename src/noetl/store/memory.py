@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
+from noetl.errors import NoetlError
+from noetl.ids import Clock, SystemClock
 from noetl.records.event import Event
 from noetl.store.codec import decode_event, decode_iteration_result, decode_json, encode_event, encode_json
+from noetl.store.consistency import require_consistent
 from noetl.store.idempotency import KeyReusedError, says_the_same
+from noetl.store.leases import begun, claimed, freed, held, holds, is_over, lease_end, waiting_order
 from noetl.store.protocol import (
     Append,
     AppendConflict,
@@ -22,7 +27,9 @@ from noetl.store.protocol import (
     CatalogEntry,
     CommandRow,
     ExecutionRow,
+    Fence,
     InboxRow,
+    LeaseFenced,
     StoreError,
     TimerRow,
 )
@@ -46,7 +53,9 @@ class _Log(msgspec.Struct):
 class MemoryStore:
     """A store; see `noetl.store.protocol.Store`."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
+        """Leases run by the clock that is given, so that a simulation may have a time of its own."""
+        self._clock = clock or SystemClock()
         self._logs: dict[str, _Log] = {}
         self._bodies: dict[str, BodyRow] = {}
         self._catalog: dict[str, list[CatalogEntry]] = {}
@@ -62,21 +71,44 @@ class MemoryStore:
     async def append(self, change: Append) -> None:
         """See `Store.append`. KeyReusedError: a key stands for another event; ValueError: no such change."""
         self._require_open()
-        _check(change)
+        require_consistent(change)
         log = self._logs.get(change.execution_id)
-        if log is not None and self._repeats(log, change):
-            return
         head = 0 if log is None else len(log.events)
+        fenced = self._leases_over(log, change)
+        if log is not None and self._repeats(log, change, in_part=change.version != head or bool(fenced)):
+            return
         if change.version != head:
             raise AppendConflict(
                 f"The log of execution {change.execution_id} is at {head}; the change was decided at "
                 f"{change.version}."
             )
+        if fenced:
+            raise LeaseFenced(fenced)
         if log is None:
             log = self._logs[change.execution_id] = _Log(change.execution)
         self._write(log, change)
         # Others may run while a real store writes; a twin that never let them would hide their mistakes.
         await asyncio.sleep(0)
+
+    async def append_all(self, changes: Sequence[Append]) -> list[NoetlError | None]:
+        for change in changes:
+            require_consistent(change)
+        answers: list[NoetlError | None] = []
+        for change in changes:
+            try:
+                await self.append(change)
+                answers.append(None)
+            except NoetlError as refused:
+                answers.append(refused)
+        return answers
+
+    def _leases_over(self, log: _Log | None, change: Append) -> tuple[str, ...]:
+        commands, now = {} if log is None else log.commands, self._clock.now()
+        return tuple(
+            fence.command_id
+            for fence in change.fences
+            if not holds(fence, commands.get(fence.command_id), now)
+        )
 
     def _write(self, log: _Log, change: Append) -> None:
         log.row = _own_row(change.execution)
@@ -89,11 +121,7 @@ class MemoryStore:
         for number, key in enumerate(change.idem_keys, start=change.version):
             if key is not None:
                 log.keys[key] = number
-        if change.remove_all_commands:
-            log.commands.clear()
-        for command_id in change.remove_commands:
-            log.commands.pop(command_id, None)
-        log.commands.update((each.command_id, each) for each in change.add_commands)
+        self._queue(log.commands, change)
         if change.remove_all_timers:
             log.timers.clear()
         for timer_id in change.remove_timers:
@@ -104,8 +132,29 @@ class MemoryStore:
         if change.snapshot is not None:
             log.snapshot = (len(log.events), change.snapshot)
 
-    def _repeats(self, log: _Log, change: Append) -> bool:
-        """Whether everything in the change that has a key is in the log, and says the same."""
+    def _queue(self, commands: dict[str, CommandRow], change: Append) -> None:
+        """What a change does to the queue, in the order in which every store does it."""
+        if change.remove_all_commands:
+            commands.clear()
+        for command_id in change.remove_commands:
+            commands.pop(command_id, None)
+        until = lease_end(self._clock.now(), change.lease_seconds)
+        commands.update((each.command_id, begun(each, until)) for each in change.add_commands)
+        for command_id in change.free_commands:
+            if command_id in commands:
+                commands[command_id] = freed(commands[command_id])
+        for command_id in change.hold_commands:
+            if command_id in commands:
+                commands[command_id] = held(commands[command_id])
+        if change.hold_unleased_commands:
+            unleased = [each for each in commands.values() if each.worker_id is None]
+            commands.update((each.command_id, held(each)) for each in unleased)
+
+    def _repeats(self, log: _Log, change: Append, *, in_part: bool) -> bool:
+        """Whether everything in the change that has a key is in the log, and says the same.
+
+        A change of which only a part is there is refused, unless it is refused anyway (`in_part`).
+        """
         keyed = [
             (key, event)
             for key, event in zip(change.idem_keys, change.events, strict=False)
@@ -120,7 +169,7 @@ class MemoryStore:
                     f"The key `{key}` of execution {change.execution_id} stands for another event.", key
                 )
             known += 1
-        if known and known < len(keyed) and change.version == len(log.events):
+        if known and known < len(keyed) and not in_part:
             raise KeyReusedError(
                 f"Execution {change.execution_id} has a part of this change already; append the rest alone.",
                 keyed[0][0],
@@ -174,8 +223,56 @@ class MemoryStore:
             if execution_id in (None, name)
             for command in log.commands.values()
         ]
-        found.sort(key=lambda each: (each.created_at, len(each.command_id), each.command_id))
+        found.sort(key=waiting_order)
         return found[:limit]
+
+    async def command(self, execution_id: str, command_id: str) -> CommandRow | None:
+        log = self._logs.get(execution_id)
+        return None if log is None else log.commands.get(command_id)
+
+    async def claim(self, *, pool: str, worker_id: str, limit: int, lease_seconds: float) -> list[CommandRow]:
+        self._require_open()
+        now = self._clock.now()
+        free = [
+            row
+            for log in self._logs.values()
+            for row in log.commands.values()
+            if row.pool == pool and row.worker_id is None and not row.is_held and row.not_before <= now
+        ]
+        free.sort(key=waiting_order)
+        taken = [claimed(row, worker_id, lease_end(now, lease_seconds)) for row in free[:limit]]
+        for row in taken:
+            self._logs[row.execution_id].commands[row.command_id] = row
+        await asyncio.sleep(0)
+        return taken
+
+    async def renew(self, worker_id: str, leases: Sequence[Fence], lease_seconds: float) -> tuple[str, ...]:
+        self._require_open()
+        until = lease_end(self._clock.now(), lease_seconds)
+        by_id = {
+            row.command_id: (log.commands, row)
+            for log in self._logs.values()
+            for row in log.commands.values()
+            if row.worker_id == worker_id
+        }
+        lost = []
+        for lease in leases:
+            commands, row = by_id.get(lease.command_id, ({}, None))
+            if row is None or row.epoch != lease.epoch:
+                lost.append(lease.command_id)
+            else:
+                commands[row.command_id] = msgspec.structs.replace(row, lease_until=until)
+        return tuple(lost)
+
+    async def expired(self, limit: int = 100) -> list[CommandRow]:
+        now = self._clock.now()
+        over = [row for log in self._logs.values() for row in log.commands.values() if is_over(row, now)]
+        over.sort(key=lambda row: (row.lease_until or 0.0, *waiting_order(row)))
+        return over[:limit]
+
+    async def open_children(self, execution_id: str) -> list[str]:
+        rows = (log.row for log in self._logs.values() if log.row.parent_execution_id == execution_id)
+        return [row.execution_id for row in rows if row.finished_at is None]
 
     async def timers_due(self, now: float, limit: int = 100) -> list[TimerRow]:
         due = [timer for log in self._logs.values() for timer in log.timers.values() if timer.due <= now]
@@ -253,22 +350,3 @@ def _own_row(row: ExecutionRow) -> ExecutionRow:
     return (
         row if row.error is None else msgspec.structs.replace(row, error=decode_json(encode_json(row.error)))
     )
-
-
-def _check(change: Append) -> None:
-    """ValueError where the change contradicts itself."""
-    execution_id = change.execution_id
-    if change.execution.execution_id != execution_id:
-        raise ValueError(
-            f"the projection is of {change.execution.execution_id}, the change of {execution_id}"
-        )
-    keys = [key for key in change.idem_keys if key is not None]
-    if change.idem_keys and len(change.idem_keys) != len(change.events):
-        raise ValueError("each event has a key or None, or there are no keys at all")
-    if len(set(keys)) != len(keys):
-        raise ValueError("two events of one change have the same key")
-    for seq, event in enumerate(change.events, start=change.version + 1):
-        if event.seq != seq or event.execution_id != execution_id:
-            raise ValueError(
-                f"event {seq} of a change to {execution_id} is number {event.seq} of {event.execution_id}"
-            )

@@ -26,9 +26,9 @@ class Migration(NamedTuple):
 
 
 @cache
-def queries(dialect: str) -> Mapping[str, str]:
-    """The named queries of one database, without comments."""
-    parts = _NAME.split((FOLDER / dialect / "queries.sql").read_text("utf-8"))
+def queries(dialect: str, topic: str = "queries") -> Mapping[str, str]:
+    """The named queries of one database in the file of that topic, without comments."""
+    parts = _NAME.split((FOLDER / dialect / f"{topic}.sql").read_text("utf-8"))
     return {
         name: _COMMENT.sub("", text).strip().removesuffix(";")
         for name, text in zip(parts[1::2], parts[2::2], strict=True)

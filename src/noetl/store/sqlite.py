@@ -10,23 +10,28 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import sqlite3
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from noetl.errors import NoetlError
 from noetl.records.event import Event
 from noetl.store.codec import decode_event, decode_iteration_result, decode_json, encode_json
+from noetl.store.leases import lease_end, waiting_order
 from noetl.store.protocol import (
     Append,
     BodyRow,
     CatalogEntry,
     CommandRow,
     ExecutionRow,
+    Fence,
     InboxRow,
     StoreError,
     TimerRow,
 )
 from noetl.store.queries import queries
-from noetl.store.sqlite_changes import Row, body_values, prepare
+from noetl.store.sqlite_changes import Row, body_values, command_of, prepare
 from noetl.store.sqlite_connection import (
     check_schema,
     connect,
@@ -162,6 +167,40 @@ class SqliteStore:
         self._require_owner()
         await self._writer.append(prepare(change))
 
+    async def append_all(self, changes: Sequence[Append]) -> list[NoetlError | None]:
+        """See `Store.append_all`."""
+        self._require_owner()
+        answers: list[NoetlError | None] = []
+        for answer in await self._writer.append_all([prepare(change) for change in changes]):
+            if answer is not None and not isinstance(answer, NoetlError):
+                raise answer
+            answers.append(answer)
+        return answers
+
+    async def claim(self, *, pool: str, worker_id: str, limit: int, lease_seconds: float) -> list[CommandRow]:
+        self._require_owner()
+        claimed = await self._writer.claim(
+            pool=pool, worker_id=worker_id, limit=limit, lease_seconds=lease_seconds
+        )
+        return sorted(claimed, key=waiting_order)
+
+    async def renew(self, worker_id: str, leases: Sequence[Fence], lease_seconds: float) -> tuple[str, ...]:
+        self._require_owner()
+
+        def renew(connection: sqlite3.Connection) -> tuple[str, ...]:
+            until = lease_end(time.time(), lease_seconds)
+            lost = []
+            for lease in leases:
+                values = (until, lease.command_id, worker_id, lease.epoch)
+                if connection.execute(_QUERIES["renew"], values).rowcount == 0:
+                    lost.append(lease.command_id)
+            return tuple(lost)
+
+        return await self._writer.run(renew)
+
+    async def expired(self, limit: int = 100) -> list[CommandRow]:
+        return [command_of(row) for row in await self._rows("expired", time.time(), limit)]
+
     async def events(self, execution_id: str, after: int = 0, limit: int | None = None) -> list[Event]:
         def read(connection: sqlite3.Connection) -> list[Event]:
             found = connection.execute(
@@ -207,18 +246,14 @@ class SqliteStore:
             found = await self._rows("commands", limit)
         else:
             found = await self._rows("commands_of", execution_id, limit)
-        return [
-            CommandRow(
-                command_id=row[0],
-                execution_id=row[1],
-                step=row[2],
-                step_run_id=row[3],
-                pool=row[4],
-                created_at=row[5],
-                not_before=row[6],
-            )
-            for row in found
-        ]
+        return [command_of(row) for row in found]
+
+    async def command(self, execution_id: str, command_id: str) -> CommandRow | None:
+        found = await self._row("command", execution_id, command_id)
+        return None if found is None else command_of(found)
+
+    async def open_children(self, execution_id: str) -> list[str]:
+        return [row[0] for row in await self._rows("open_children", execution_id)]
 
     async def timers_due(self, now: float, limit: int = 100) -> list[TimerRow]:
         return [

@@ -16,7 +16,8 @@ import msgspec
 
 from noetl.records.event import Event
 from noetl.store.codec import encode_event, encode_json
-from noetl.store.protocol import Append, BodyRow, ExecutionRow
+from noetl.store.leases import begun, lease_end
+from noetl.store.protocol import Append, BodyRow, CommandRow, ExecutionRow
 from noetl.store.queries import for_rows, queries
 
 Row: TypeAlias = tuple[Any, ...]
@@ -132,8 +133,11 @@ class ChangeSet:
         self._bodies: dict[str, Row] = {}
         self._snapshots: dict[str, Row] = {}
 
-    def add(self, prepared: PreparedChange, *, same_projection: bool) -> None:
-        """`same_projection`: the row of the execution is known to be what the database has."""
+    def add(self, prepared: PreparedChange, *, same_projection: bool, now: float) -> None:
+        """`same_projection`: the row of the execution is known to be what the database has.
+
+        What it frees and holds is not in here: that is done to rows which the set may not know.
+        """
         change, execution_id = prepared.change, prepared.change.execution_id
         if same_projection and execution_id not in self._executions:
             self._heads[execution_id] = prepared.last_seq
@@ -145,9 +149,10 @@ class ChangeSet:
         if change.remove_all_commands:
             self._commands.empty(execution_id)
         self._commands.remove(execution_id, change.remove_commands)
+        until = lease_end(now, change.lease_seconds)
         for each in change.add_commands:
-            row = (execution_id, each.command_id, each.step, each.step_run_id, each.pool, each.created_at)
-            self._commands.put(execution_id, each.command_id, (*row, each.not_before))
+            row = command_values(begun(each, until))
+            self._commands.put(execution_id, each.command_id, row)
         if change.remove_all_timers:
             self._timers.empty(execution_id)
         self._timers.remove(execution_id, change.remove_timers)
@@ -188,6 +193,38 @@ def execution_values(prepared: PreparedChange) -> Row:
         row.parent_execution_id,
         prepared.error,
         row.playbook_digest,
+    )
+
+
+def command_values(row: CommandRow) -> Row:
+    return (
+        row.execution_id,
+        row.command_id,
+        row.step,
+        row.step_run_id,
+        row.pool,
+        row.created_at,
+        row.not_before,
+        row.worker_id,
+        row.epoch,
+        row.lease_until,
+        row.is_held,
+    )
+
+
+def command_of(values: Row) -> CommandRow:
+    return CommandRow(
+        execution_id=values[0],
+        command_id=values[1],
+        step=values[2],
+        step_run_id=values[3],
+        pool=values[4],
+        created_at=values[5],
+        not_before=values[6],
+        worker_id=values[7],
+        epoch=values[8],
+        lease_until=values[9],
+        is_held=bool(values[10]),
     )
 
 

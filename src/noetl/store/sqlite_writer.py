@@ -12,15 +12,17 @@ import asyncio
 import contextlib
 import sqlite3
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeAlias, TypeVar
 
 from noetl.store.idempotency import KeyReusedError, says_the_same
-from noetl.store.protocol import AppendConflict, ExecutionRow, StoreError
+from noetl.store.leases import holds, lease_end
+from noetl.store.protocol import Append, AppendConflict, CommandRow, ExecutionRow, LeaseFenced, StoreError
 from noetl.store.queries import queries
-from noetl.store.sqlite_changes import ChangeSet, PreparedChange
+from noetl.store.sqlite_changes import ChangeSet, PreparedChange, command_of, write_rows
 from noetl.store.sqlite_connection import driver_errors, store_error
 
 Result = TypeVar("Result")
@@ -45,13 +47,17 @@ class _Request:
 
 
 class _Head:
-    """How far a log goes, and the projection as it was last written; None where the writer cannot know."""
+    """How far a log goes, and the projection as it was last written; None where the writer cannot know.
 
-    __slots__ = ("row", "seq")
+    `leases` has the epochs of rows that are leased now, as far as the writer knows: others may be leased too.
+    """
+
+    __slots__ = ("leases", "row", "seq")
 
     def __init__(self, seq: int, row: ExecutionRow | None) -> None:
         self.seq = seq
         self.row = row
+        self.leases: dict[str, int] = {}
 
 
 class Writer:
@@ -60,7 +66,7 @@ class Writer:
     def __init__(self, connection: sqlite3.Connection, path: Path | None) -> None:
         self._connection = connection
         self._path = path
-        self._queue: SimpleQueue[_Request | None] = SimpleQueue()
+        self._queue: SimpleQueue[Sequence[_Request] | None] = SimpleQueue()
         self._closing = threading.Lock()
         self._closed = False
         self._heads: dict[str, _Head] = {}
@@ -72,6 +78,28 @@ class Writer:
 
     async def append(self, prepared: PreparedChange) -> None:
         await self._put(_Request(prepared))
+
+    async def append_all(self, changes: Sequence[PreparedChange]) -> list[BaseException | None]:
+        """In one transaction; the answer has for each what went wrong."""
+        requests = [_Request(prepared) for prepared in changes]
+        self._queue_all(requests)
+        answers: list[BaseException | None] = await asyncio.gather(
+            *(each.future for each in requests), return_exceptions=True
+        )
+        return answers
+
+    async def claim(self, *, pool: str, worker_id: str, limit: int, lease_seconds: float) -> list[CommandRow]:
+        def claim(connection: sqlite3.Connection) -> list[CommandRow]:
+            now = time.time()
+            until = lease_end(now, lease_seconds)
+            wanted = {"pool": pool, "worker_id": worker_id, "limit": limit, "now": now, "until": until}
+            found = [command_of(row) for row in connection.execute(_QUERIES["claim"], wanted).fetchall()]
+            for row in found:
+                if (head := self._heads.get(row.execution_id)) is not None:
+                    head.leases[row.command_id] = row.epoch
+            return found
+
+        return await self.run(claim)
 
     async def run(self, job: Callable[[sqlite3.Connection], Result]) -> Result:
         """Runs a job inside the next transaction; it may run twice, if something beside it fails."""
@@ -92,11 +120,14 @@ class Writer:
         self._thread.join()
 
     async def _put(self, request: _Request) -> Any:  # noqa: ANN401 - what the job gives
+        self._queue_all((request,))
+        return await request.future
+
+    def _queue_all(self, requests: Sequence[_Request]) -> None:
         with self._closing:
             if self._closed:
                 raise StoreError("The store is closed. Open it again to go on.")
-            self._queue.put(request)
-        return await request.future
+            self._queue.put(requests)
 
     def _serve(self) -> None:
         stopping = False
@@ -105,7 +136,7 @@ class Writer:
             waiting = self._queue.get()
             with contextlib.suppress(Empty):
                 while waiting is not None:
-                    batch.append(waiting)
+                    batch += waiting
                     waiting = self._queue.get_nowait()
                 stopping = True
             self._handle(batch)
@@ -182,7 +213,7 @@ class Writer:
 
     def _admit(
         self, prepared: PreparedChange, *, ask_for_keys: bool = False
-    ) -> AppendConflict | KeyReusedError | None:
+    ) -> AppendConflict | KeyReusedError | LeaseFenced | None:
         """Takes a change into the set that is written next, or says why not; a repetition needs no writing.
 
         At the right version a known key is rare: the first attempt leaves it to the table to refuse it.
@@ -190,11 +221,12 @@ class Writer:
         change = prepared.change
         head = self._head(change.execution_id)
         in_time = change.version == head.seq
-        if not in_time:
+        fenced = self._leases_over(head, change) if in_time and change.fences else ()
+        if not in_time or fenced:
             self._flush()  # what it repeats may be waiting to be written
-        if not in_time or ask_for_keys:
+        if not in_time or fenced or ask_for_keys:
             try:
-                if self._is_repetition(prepared, in_part=not in_time):
+                if self._is_repetition(prepared, in_part=not in_time or bool(fenced)):
                     return None
             except KeyReusedError as refused:
                 return refused
@@ -203,9 +235,40 @@ class Writer:
                 f"The log of execution {change.execution_id} is at {head.seq}; the change was decided at "
                 f"{change.version}."
             )
-        self._pending.add(prepared, same_projection=head.row is not None and head.row == change.execution)
+        if fenced:
+            return LeaseFenced(fenced)
+        same_projection = head.row is not None and head.row == change.execution
+        self._pending.add(prepared, same_projection=same_projection, now=time.time())
         head.seq, head.row = prepared.last_seq, change.execution
+        _note_leases(head.leases, change)
+        if change.free_commands or change.hold_commands or change.hold_unleased_commands:
+            self._free_and_hold(change)
         return None
+
+    def _leases_over(self, head: _Head, change: Append) -> tuple[str, ...]:
+        """The fences of a change that do not hold. What the writer remembers need not be looked up."""
+        over = []
+        for fence in change.fences:
+            if not fence.expired and head.leases.get(fence.command_id) == fence.epoch:
+                continue
+            self._flush()
+            row = self._connection.execute(
+                _QUERIES["command"], (change.execution_id, fence.command_id)
+            ).fetchone()
+            if not holds(fence, row and command_of(row), time.time()):
+                over.append(fence.command_id)
+            else:
+                head.leases[fence.command_id] = fence.epoch
+        return tuple(over)
+
+    def _free_and_hold(self, change: Append) -> None:
+        """After all that the set has: these change rows that it may have to write first."""
+        self._flush()
+        execution_id = change.execution_id
+        for query, ids in (("free_commands", change.free_commands), ("hold_commands", change.hold_commands)):
+            write_rows(self._connection, _QUERIES[query], [(execution_id, each) for each in ids])
+        if change.hold_unleased_commands:
+            self._connection.execute(_QUERIES["hold_unleased_commands"], (execution_id,))
 
     def _head(self, execution_id: str) -> _Head:
         """Remembered, because no other process may append; forgotten whenever something is rolled back."""
@@ -249,6 +312,20 @@ class Writer:
         with contextlib.suppress(sqlite3.Error):
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
+
+
+def _note_leases(leases: dict[str, int], change: Append) -> None:
+    if change.remove_all_commands:
+        leases.clear()
+    for command_id in change.remove_commands:
+        leases.pop(command_id, None)
+    for row in change.add_commands:
+        if row.worker_id is not None:
+            leases[row.command_id] = max(row.epoch, 1)
+        else:
+            leases.pop(row.command_id, None)
+    for command_id in (*change.free_commands, *change.hold_commands):
+        leases.pop(command_id, None)
 
 
 def _answer(batch: list[_Request]) -> None:

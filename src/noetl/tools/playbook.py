@@ -28,6 +28,7 @@ DESCRIPTION = ToolDescription(
     config=PlaybookConfig,
     outcome_group="playbook",
     outcome_fields=("execution_id", "status"),
+    waits=True,
 )
 
 

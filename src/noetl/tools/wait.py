@@ -34,6 +34,7 @@ DESCRIPTION = ToolDescription(
     summary="Waits for a time, a signal or an approval; no worker is held meanwhile.",
     config=WaitConfig,
     one_of=(("duration", "until", "signal", "approval"),),
+    waits=True,
 )
 
 

@@ -1,23 +1,18 @@
 """Waits for what a `wait` task names.
 
-Time passes on the event loop of whoever runs the task, and a cancelled wait ends at once. Which signals
-there are, and that those which came early are kept, is known to the control plane alone.
+How time passes, which signals there are, and that those which came early are kept, is known to whoever runs
+the task.
 """
 
 from __future__ import annotations
 
-import asyncio
 import time
-from datetime import UTC, datetime
-from typing import Final
+from datetime import datetime
 
 from noetl.records.outcome import Outcome
 from noetl.records.protocols import ToolCall, ToolContext
 from noetl.tools.durations import seconds
 from noetl.tools.outcomes import failed, ok
-
-LONGEST_SLEEP: Final = 3600.0
-"""A moment is a time of day, which can be set while a task waits for it; so it is looked at again."""
 
 
 async def wait(call: ToolCall, context: ToolContext) -> Outcome:
@@ -27,14 +22,13 @@ async def wait(call: ToolCall, context: ToolContext) -> Outcome:
         duration = seconds(config["duration"])
         if duration is None:
             return failed(call, started, "config.invalid", "`duration` is not a duration")
-        await asyncio.sleep(max(0.0, context.began + duration - time.time()))
+        await context.sleep_until(context.began + duration)
         return ok(call, started, None)
     if config.get("until") is not None:
         moment = _moment(config["until"])
         if moment is None:
             return failed(call, started, "config.invalid", "`until` is not a moment as RFC 3339 writes it")
-        while (left := (moment - datetime.now(UTC)).total_seconds()) > 0:
-            await asyncio.sleep(min(left, LONGEST_SLEEP))
+        await context.sleep_until(moment.timestamp())
         return ok(call, started, None)
     if config.get("signal") is not None:
         return ok(call, started, await context.wait_for_signal(str(config["signal"])))

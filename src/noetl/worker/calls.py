@@ -138,6 +138,14 @@ def time_limit(spec: Data) -> float | None:
     return None if written is None else parse_duration(written)
 
 
+def _time_left(kind: ToolKind, call: ToolCall, context: ToolContext, now: float) -> float | None:
+    """A call that only waits goes on under a later lease, and its time goes on with it."""
+    limit = time_limit(call.spec)
+    if limit is None or not kind.DESCRIPTION.waits:
+        return limit
+    return max(0.0, context.began + limit - now)
+
+
 async def run_tool(
     kind: ToolKind,
     call: ToolCall,
@@ -153,7 +161,7 @@ async def run_tool(
     began = time.monotonic()
     quiet = _QuietReport(on_quiet)
     try:
-        outcome = await _within(time_limit(call.spec), kind, call, context, began, now)
+        outcome = await _within(_time_left(kind, call, context, now()), kind, call, context, began, now)
     except asyncio.CancelledError:
         quiet.stop()
         raise
@@ -184,8 +192,9 @@ async def _within(
         if not late.expired():
             raise
     if late.expired():
+        allowed = time_limit(call.spec)
         return failure(
-            call, began, now(), "timeout", f"it did not finish within {limit:g} seconds", retryable=True
+            call, began, now(), "timeout", f"it did not finish within {allowed:g} seconds", retryable=True
         )
     return outcome
 

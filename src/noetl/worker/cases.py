@@ -6,7 +6,6 @@ call, a named task or a sink is reported before the chain goes on, so a crash re
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -193,7 +192,9 @@ class CaseRun:
     async def _rest(self) -> None:
         """Waits until the moment for which the last repetition was recorded."""
         if self.outer.wake_at is not None:
-            await asyncio.sleep(max(0.0, self.outer.wake_at - self.lease.now()))
+            if self.outer.wake_at > self.lease.now():
+                await self.pipeline.commit()
+            await self.lease.sleep_until(self.outer.wake_at)
 
     async def _act(self, action: Action) -> bool:
         """Carries out one action. True: control goes back to the call."""
@@ -290,7 +291,7 @@ class CaseRun:
             return {"step": str(name), "args": render_each(target.args, scope)}
 
         found: Data = await self._evaluated(evaluate)
-        if found["step"] not in self.lease.live.plan.steps and found["step"] != "end":
+        if found["step"] not in self.lease.plan.steps and found["step"] != "end":
             message = f"`next` names no step: `{found['step']}`"
             raise Failed({"kind": "next.unknown_step", "message": message, "retryable": False})
         return found

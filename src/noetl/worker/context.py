@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
+from noetl.engine.state import Waits
 from noetl.errors import NoetlError
 from noetl.playbook.model import Task
 from noetl.records.protocols import ChildEnd, ResultBodies, ToolCall
+from noetl.records.report import ChildCall
+from noetl.worker.calls import time_limit
+from noetl.worker.parking import PATIENCE_SECONDS
 from noetl.worker.redacted_results import RedactedResults
 
 if TYPE_CHECKING:
@@ -16,6 +21,8 @@ if TYPE_CHECKING:
 
 Shared = TypeVar("Shared")
 
+LONG_POLL_SECONDS: Final = 20.0
+"""How long one question about something that is still to come may be held back."""
 LOG_CHARACTERS: Final = 8 * 1024
 """How much of a task's log is kept with its outcome; more is cut at the front."""
 
@@ -25,11 +32,19 @@ class CredentialUnknownError(NoetlError):
 
 
 class TaskContext:
-    def __init__(self, lease: StepLease, task: Task, call: ToolCall, began: float) -> None:
+    def __init__(
+        self,
+        lease: StepLease,
+        task: Task,
+        call: ToolCall,
+        began: float,
+        commit: Callable[[], Awaitable[None]],
+    ) -> None:
         self._lease = lease
         self._task = task
         self._call = call
         self._began = began
+        self._commit = commit
         self.signal: int | None = None
         """The signal this call took, by its place in the log."""
         self._log: list[str] = []
@@ -49,7 +64,7 @@ class TaskContext:
     def process_key(self) -> str:
         """Code of one playbook version never runs in a process of another's."""
         isolation = self._call.spec.get("isolation", "process")
-        return f"{self._lease.live.entry.digest}/{isolation}"
+        return f"{self._lease.command.playbook.digest}/{isolation}"
 
     @property
     def began(self) -> float:
@@ -57,7 +72,7 @@ class TaskContext:
         return self._began
 
     async def credential(self, name: str) -> Mapping[str, Any]:
-        keychain = self._lease.live.keychain
+        keychain = self._lease.keychain
         if name not in keychain:
             raise CredentialUnknownError(f"there is no credential `{name}` in the playbook's keychain")
         found = keychain[name]
@@ -79,18 +94,51 @@ class TaskContext:
         at = self._task.config_at.get(field)
         if at is None:
             return None
-        worker, live = self._lease.worker, self._lease.live
-        return worker.source_name(live), worker.text_line(live, self._task, field)
+        return self._lease.known.file_name, self._lease.known.text_line(at.line)
 
     async def run_playbook(self, path: str, version: int | None, payload: dict[str, Any]) -> ChildEnd:
         """Runs another playbook as a child execution; each attempt has its own, also after a crash."""
-        attempt = f"{self._call.action_id}/{self._call.attempt}"
-        state = await self._lease.worker.run_child(self._lease.execution_id, attempt, path, version, payload)
-        return ChildEnd(state.execution_id, state.status, state.result, state.error)
+        lease, source = self._lease, self._lease.worker.source
+        call = ChildCall(
+            call_id=f"{self._call.action_id}/{self._call.attempt}",
+            path=path,
+            version=version,
+            payload=lease.redactor.data(payload),
+        )
+        try:
+            child = await source.child(lease.held, call, PATIENCE_SECONDS)
+            if not child.is_over:
+                await self._commit()
+                waits = Waits(children=[child.execution_id], until=self._time_is_up())
+                async with lease.parking.waiting(waits, at_once=True):
+                    while not child.is_over:
+                        child = await source.child(lease.held, call, LONG_POLL_SECONDS)
+        except asyncio.CancelledError:
+            lease.abandon_child(call.call_id)
+            raise
+        return ChildEnd(child.execution_id, child.status, child.result, child.error)
 
     async def wait_for_signal(self, name: str) -> Any:  # noqa: ANN401 - plain data
-        self.signal, data = await self._lease.live.next_signal(name)
-        return data
+        lease, source = self._lease, self._lease.worker.source
+        taken = await source.take_signal(lease.held, name, 0.0)
+        if taken is None:
+            await self._commit()
+            async with lease.parking.waiting(Waits(signals=[name], until=self._time_is_up()), at_once=False):
+                while taken is None:
+                    taken = await source.take_signal(lease.held, name, LONG_POLL_SECONDS)
+        self.signal = taken.place
+        return taken.data
+
+    async def sleep_until(self, moment: float) -> None:
+        if moment - self._lease.now() > PATIENCE_SECONDS:
+            await self._commit()
+        limit = self._time_is_up()
+        await self._lease.sleep_until(moment if limit is None else min(moment, limit))
+
+    def _time_is_up(self) -> float | None:
+        """When the time of this call is over, in seconds since 1970."""
+        limit = time_limit(self._call.spec)
+        return None if limit is None else self._began + limit
 
     def add_secret(self, value: object) -> None:
         """Keeps a value out of everything that is written from now on."""

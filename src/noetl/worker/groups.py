@@ -111,7 +111,7 @@ class GroupRun:
         items = running.items
         if is_ref(items):
             await self.lease.load_body(items)
-            items = self.lease.live.bodies.get(items)
+            items = self.lease.bodies.get(items)
         self._ended = {index: asyncio.Event() for index in range(len(group.bodies))}
         for index in running.results:
             if index in self._ended:
@@ -183,7 +183,9 @@ class GroupRun:
         """Runs one of them; its error, if it is to end the group."""
         pipeline, lease, group = self.pipeline, self.lease, self.group
         for earlier in group.waits_for(index):
-            await self._ended[earlier].wait()
+            if not self._ended[earlier].is_set():
+                with lease.parking.resting():
+                    await self._ended[earlier].wait()
         child, narrator = self._begin(running, items, index)
         about: Data = {"block": group.label, "visit": pipeline.visit}
         end = await child.run()

@@ -3,36 +3,42 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from noetl.control.plane import Work
-from noetl.engine.bodies import is_ref
-from noetl.engine.frames import iteration_path, joined_values, left_to_run, writes_of
+from noetl.engine.bodies import Bodies, is_ref
+from noetl.engine.frames import iteration_path, joined_values, writes_of
+from noetl.engine.leases import Leased
 from noetl.engine.limits import reference
-from noetl.engine.loops import loop_results
 from noetl.engine.moments import value_names, with_names
+from noetl.engine.parking import waits_payload
+from noetl.engine.plan import Plan
 from noetl.engine.repeats import seconds
-from noetl.engine.scope import Iteration, StepResults, Surroundings, render_each, result_keys
-from noetl.engine.state import Data, Frame, LoopRun, StepResult
+from noetl.engine.scope import Iteration, StepResults, Surroundings, render_each
+from noetl.engine.state import Data, Frame, LoopRun, Waits
 from noetl.errors import NoetlError, TemplateError
 from noetl.ids import timestamp
 from noetl.playbook.layering import effective_spec
 from noetl.playbook.model import Case, Loop, Playbook, Step, Task, WorkbookEntry
+from noetl.records.command import Command
 from noetl.records.protocols import ToolCall, ToolKind
-from noetl.records.report import LeaseReport, ReportedEvent
+from noetl.records.report import LeaseReport, ReportedEvent, Verdict
 from noetl.secrets.redaction import Redactor
 from noetl.template import Scope, Template
 from noetl.worker.calls import Refused, Shortened, with_bodies
 from noetl.worker.cases import CaseRun, Failed
 from noetl.worker.context import TaskContext
+from noetl.worker.lanes import LoopShare, run_lanes
 from noetl.worker.narration import Narrator
+from noetl.worker.parking import PATIENCE_SECONDS, Parking
 from noetl.worker.pipeline import Pipeline, PipelineEnd, Stopped, is_single
 
 if TYPE_CHECKING:
-    from noetl.worker.worker import Worker
+    from noetl.worker.worker import KnownPlaybook, Worker
 
 
 LARGE_VALUE_BYTES: Final = 8 * 1024
@@ -40,46 +46,47 @@ LARGE_VALUE_BYTES: Final = 8 * 1024
 
 
 class StepLease:
-    def __init__(self, worker: Worker, work: Work) -> None:
+    def __init__(
+        self,
+        worker: Worker,
+        command: Command[Leased],
+        known: KnownPlaybook,
+        keychain: Mapping[str, Any],
+    ) -> None:
         self.worker = worker
-        self.live = work.live
-        self.run_id = work.run_id
-        self.epoch = work.epoch
-        state = self.live.state
-        run = state.runs[self.run_id]
-        self.execution_id: str = state.execution_id
-        self.playbook: Playbook = self.live.plan.playbook
-        self.step: Step = self.live.plan.steps[run.step]
-        self.redactor: Redactor = worker.redactor(self.live)
-        self.started = run.started_at is not None
-        self.args: Data = run.args
+        self.command = command
+        self.held = command.lease
+        self.known = known
+        self.run_id = command.step_run_id
+        self.execution_id = command.lease.execution_id
+        self.context = command.context
+        self.plan: Plan = known.plan
+        self.playbook: Playbook = known.plan.playbook
+        self.step: Step = known.plan.steps[command.step]
+        self.redactor: Redactor = worker.redactor(self.execution_id, keychain)
+        self.keychain = keychain
+        self.bodies: Bodies = worker.bodies(self.execution_id)
+        self.args: Data = command.context.args
         self._called: dict[int, Task] = {}
         self._specs: dict[int, dict[str, Any]] = {}
         """The knobs of each task, by the identity of the one in the body: its place there never changes."""
-        # The state goes on while this lease runs; what the step may read is fixed here.
-        self.frame = _copy(run.frame, Frame)
-        self.loop_run = None if run.loop is None else _copy_loop(run.loop)
-        self.around = self._surroundings(state, run)
+        self.frame: Frame = command.context.frame
+        self.loop_run: LoopRun | None = command.context.loop
+        self.around = self._surroundings(command.context)
         self.max_task_runs = self.number(self.step.max_task_runs)
+        self._task = asyncio.current_task()
+        self.parking = Parking(self._stop_for_parking)
 
-    def _surroundings(self, state: Any, run: Any) -> Surroundings:  # noqa: ANN401 - the engine's state
-        read = self.live.plan.names_read(self.step)
-        bound = {second: name for second, name in self.live.plan.bound(state.steps).items() if second in read}
-        frozen: dict[str, StepResult] = {
-            key: msgspec.structs.replace(state.steps[key])
-            for name in (*read, *bound.values())
-            for key in result_keys(name, run.scope)
-            if key in state.steps
-        }
+    def _surroundings(self, context: Leased) -> Surroundings:
         return Surroundings(
             execution_id=self.execution_id,
-            workload=state.workload,
-            ctx=dict(state.ctx),
-            vars=dict(state.vars),
-            args=run.args,
-            keychain=self.live.keychain,
-            results=StepResults(frozen, run.scope, self.live.bodies, bound),
-            bodies=self.live.bodies,
+            workload=context.workload,
+            ctx=context.ctx,
+            vars=context.vars,
+            args=context.args,
+            keychain=self.keychain,
+            results=StepResults(context.steps, context.scope, self.bodies, context.bound),
+            bodies=self.bodies,
         )
 
     # --- the way of a lease -----------------------------------------------------------------------------
@@ -92,11 +99,26 @@ class StepLease:
                 await self._single()
         except Stopped:
             return
+        except asyncio.CancelledError:
+            if self.parking.parked is None or self._task is None or self._task.uncancel() > 0:
+                raise
+            await self._give_back(self.parking.parked)
+
+    def _stop_for_parking(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _give_back(self, waits: Waits) -> None:
+        """Reports that all this lease has left is waiting."""
+        payload = {"lease": self.context.lease, "waits": waits_payload(waits)}
+        paused = Narrator(self.run_id).step("step.paused", self.timestamp(), "in_progress", **payload)
+        with contextlib.suppress(Stopped):
+            await self.report([paused])
 
     async def _single(self) -> None:
         narrator = Narrator(self.run_id)
         pipeline = Pipeline(self, self.step.body, self.frame, self.around, narrator)
-        if not self.started:
+        if not self.context.started:
             pipeline.pending.append(
                 narrator.step("step.started", self.timestamp(), "in_progress", args=self.args)
             )
@@ -154,12 +176,11 @@ class StepLease:
         items = running.items
         if is_ref(items):
             await self.load_body(items)
-            items = self.live.bodies.get(items)
-        width = self.number(loop.max_in_flight) if running.parallel else 1
-        if not self.live.plan.is_closed_by_worker(self.step):
-            await self.run_together(
-                left_to_run(running), width, lambda index: self._iteration(loop, running, items, index)
-            )
+            items = self.bodies.get(items)
+        share = LoopShare(self, running.widths[self.context.lease], list(running.open))
+        run = partial(self._iteration, loop, running, items, share)
+        if not self.plan.is_closed_by_worker(self.step):
+            await share.run(run)
             return
         outer = Pipeline(self, self.step.body, self.frame, self.around, Narrator(self.run_id))
         case = self.step.body[0] if self.step.body and isinstance(self.step.body[0], Case) else None
@@ -171,9 +192,9 @@ class StepLease:
                 await outer.commit()
             is_settled = around_loop is not None and (around_loop.frame.skipped or around_loop.route)
             if not is_settled and running.closing is None:
-                await self.run_together(
-                    left_to_run(running), width, lambda index: self._iteration(loop, running, items, index)
-                )
+                if not share.waiting:
+                    await share.ask()
+                await share.run(run)
             await self._close(outer, around_loop, running)
         except Failed as failed:
             error = outer.located(failed.error, failed.task)
@@ -181,17 +202,15 @@ class StepLease:
 
     async def _close(self, outer: Pipeline, case: CaseRun | None, running: LoopRun) -> None:
         """Ends a loop step: the moment of its exit, its variables and its sink."""
-        state_run = self.live.state.runs.get(self.run_id)
-        if state_run is None or state_run.loop is None:
-            raise Stopped
         closing = running.closing or {}
         if closing.get("error") is not None:
             end = PipelineEnd(error=closing["error"], route=closing.get("route"))
             await self._report_end(outer, end)
             return
+        so_far = await self.worker.source.loop_so_far(self.held)
         if running.parallel:
-            self.frame.values = joined_values(self.frame.values, state_run.loop.collected)
-        result = closing["result"][0] if closing.get("result") else loop_results(self.execution_id, state_run)
+            self.frame.values = joined_values(self.frame.values, so_far.collected)
+        result = closing["result"][0] if closing.get("result") else so_far.result
         route, skipped = closing.get("route"), False
         if case is not None:
             if case.frame.phase in ("call", "after"):
@@ -208,13 +227,17 @@ class StepLease:
             end = await self._complete(outer, end)
         await self._report_end(outer, end, has_result=True)
 
-    async def _iteration(self, loop: Loop, running: LoopRun, items: list[Any], index: int) -> Data | None:
+    async def _iteration(
+        self, loop: Loop, running: LoopRun, items: list[Any], share: LoopShare, index: int
+    ) -> Data | None:
         narrator = Narrator(self.run_id, iteration_path(self.run_id, index), index)
         frame = running.open.pop(index, None)
-        events: list[ReportedEvent] = []
         if frame is None:
-            frame = Frame(begun=True)
-            events.append(narrator.iterating("loop.iteration.started", self.timestamp(), "in_progress"))
+            frame = Frame()
+            if running.parallel:
+                frame.values = dict(self.frame.values)
+        if not running.parallel:
+            frame.values = self.frame.values
         around = self.around
         if running.parallel:
             around = around.with_ctx({**around.ctx, **writes_of(frame)})
@@ -228,17 +251,12 @@ class StepLease:
             loops=(loop,),
             parallel=running.parallel,
         )
-        pipeline.pending = events
-        if not running.parallel:
-            frame.values = self.frame.values
-        elif events:
-            frame.values = dict(self.frame.values)
         end = await pipeline.run()
         if end.route is not None:
             set_result = frame.case.result if frame.case is not None else []
             running.closing = {"route": end.route, "result": set_result, "error": end.error}
         pipeline.pending.append(self._iteration_end(narrator, end, running.closing))
-        await pipeline.commit()
+        await share.tell(pipeline)
         if end.route is not None:
             return running.closing
         return end.error if loop.on_error == "fail" else None
@@ -267,35 +285,40 @@ class StepLease:
                 if failures:
                     return
 
-        lanes = [asyncio.create_task(lane()) for _ in range(width)] if width > 1 else []
-        if not lanes:
+        if width == 1:
             await lane()
-            return failures[0] if failures else None
-        try:
-            await _first_trouble(lanes, failures)
-        finally:
-            for task in lanes:
-                task.cancel()
-            await asyncio.gather(*lanes, return_exceptions=True)
+        else:
+            await run_lanes([lane] * width, self.parking, lambda: bool(failures))
         return failures[0] if failures else None
 
     # --- what pipelines need ----------------------------------------------------------------------------
 
-    async def report(self, events: list[ReportedEvent]) -> None:
+    async def report(self, events: list[ReportedEvent], *, asks: bool = False) -> Verdict:
         """Waits until the events are in the log; Stopped if the lease is over."""
-        report = LeaseReport(
-            command_id=self.run_id, execution_id=self.execution_id, epoch=self.epoch, events=tuple(events)
-        )
-        verdict = await self.worker.control.report(report, self.run_id)
-        if verdict.verdict == "refused" or verdict.stop:
+        report = LeaseReport(lease=self.held, events=tuple(events), asks_for_iterations=asks)
+        verdict = await self.worker.report(report)
+        if verdict.stop:
             raise Stopped
+        return verdict
+
+    async def sleep_until(self, moment: float) -> None:
+        """Sleeps until a moment in seconds since 1970; the lease may be given back meanwhile.
+
+        What is pending must have been committed.
+        """
+        left = moment - self.now()
+        if left <= PATIENCE_SECONDS:
+            await asyncio.sleep(max(0.0, left))
+            return
+        async with self.parking.waiting(Waits(until=moment), at_once=True):
+            await asyncio.sleep(left)
 
     def redacted(self, data: Data) -> Data:
         found: Data = self.redactor.data(data)
         return found
 
     def now(self) -> float:
-        return self.worker.control.clock.now()
+        return self.worker.clock.now()
 
     def timestamp(self) -> str:
         return timestamp(self.now())
@@ -319,7 +342,7 @@ class StepLease:
         return seconds(written, self.around.boundary(None))
 
     async def load_body(self, ref: Data) -> None:
-        self.live.bodies.keep(ref["ref"], await self.worker.control.load_body(self.live, ref))
+        self.bodies.keep(ref["ref"], await self.worker.source.load_body(self.held, ref))
 
     async def stored(self, value: Any, *, spread: bool = False) -> Any:  # noqa: ANN401 - plain data
         """The value, or for a large one the reference to it; `spread`: its elements count, not the list."""
@@ -330,12 +353,13 @@ class StepLease:
         if len(body) <= LARGE_VALUE_BYTES:
             return value
         ref, taken = reference(self.execution_id, value, body)
-        await self.worker.control.keep_body(self.execution_id, taken.key, taken.checksum, taken.body)
-        self.live.bodies.keep(ref["ref"], value)
+        await self.worker.source.keep_body(self.held, taken.key, taken.checksum, taken.body)
+        self.bodies.keep(ref["ref"], value)
         return {**ref, "spread": True} if spread and isinstance(value, list) else ref
 
     async def keep_body(self, short: Shortened) -> None:
-        await self.worker.keep_body(self.execution_id, short)
+        assert short.key is not None
+        await self.worker.source.keep_body(self.held, short.key, short.checksum, short.body)
 
     def kind(self, name: str) -> ToolKind:
         try:
@@ -357,8 +381,15 @@ class StepLease:
             )
         return known
 
-    def tool_context(self, task: Task, call: ToolCall, began: float) -> TaskContext:
-        return TaskContext(self, task, call, began)
+    def tool_context(
+        self, task: Task, call: ToolCall, began: float, commit: Callable[[], Awaitable[None]]
+    ) -> TaskContext:
+        return TaskContext(self, task, call, began, commit)
+
+    def abandon_child(self, call_id: str) -> None:
+        """The call of a playbook was stopped; where only this lease ends, a later one finds the child."""
+        if self.parking.parked is None and not self.worker.is_stopping:
+            self.worker.abandon_child(self, call_id)
 
     def workbook_entry(self, task: Task) -> WorkbookEntry:
         """What a workbook task names; the checks have made sure that it is there."""
@@ -398,25 +429,3 @@ class StepLease:
             return self.workbook_task(inner, given, scope)
         parts = {field: getattr(inner, field) for field in inner.__struct_fields__}
         return Task(**parts | {"label": task.label}), given
-
-
-async def _first_trouble(lanes: list[asyncio.Task[None]], failures: list[Data]) -> None:
-    """Waits until all lanes are through, or one has a failure or an exception."""
-    left = set(lanes)
-    while left:
-        done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-        if failures:
-            return
-
-
-def _copy(part: Any, kind: type) -> Any:  # noqa: ANN401 - a part of a state
-    return msgspec.msgpack.decode(msgspec.msgpack.encode(part), type=kind)
-
-
-def _copy_loop(loop: LoopRun) -> LoopRun:
-    """A loop run of one's own; its elements are shared, they never change."""
-    return msgspec.structs.replace(
-        loop, open={index: _copy(frame, Frame) for index, frame in loop.open.items()}
-    )

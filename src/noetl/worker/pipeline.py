@@ -6,7 +6,6 @@ ends the pipeline is left to whoever started it, so that it is committed togethe
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -133,7 +132,7 @@ class Pipeline:
         frame, lease = self.frame, self.lease
         task = lease.called(task)
         if frame.wake_at is not None:
-            await asyncio.sleep(max(0.0, frame.wake_at - lease.now()))
+            await lease.sleep_until(frame.wake_at)
         where = self.where
         call_id = action_id(lease.run_id, where, frame.position, frame.entry)
         about: dict[str, Any] = {
@@ -192,7 +191,7 @@ class Pipeline:
             return lease.redacted(refusal(task.label, self.frame.attempt, lease.now(), refused))
         if self.frame.since is None:
             self.frame.since = lease.now()
-        context = lease.tool_context(tool, call, self.frame.since)
+        context = lease.tool_context(tool, call, self.frame.since, self.commit)
         raw = await run_tool(kind, call, context, on_quiet=self.commit, now=lease.now)
         outcome: Data = lease.redactor.data(outcome_to_data(raw))
         about["log"] = context.taken_log()
@@ -386,7 +385,7 @@ class Pipeline:
                 return None
             self.frame.sink_attempt += 1
             await self.commit()
-            await asyncio.sleep(delay)
+            await lease.sleep_until(lease.now() + delay)
 
     async def _sink_delay(self, task: Task, outcome: Data, scope: Scope) -> tuple[float | None, Data]:
         """The wait before the next attempt of a sink, if there is one, and its outcome."""

@@ -1,7 +1,7 @@
 """Drives a step that waits for events: signals, timers, and the ends of other steps.
 
-It holds no slot and no process while it waits. What it has looked at is recorded, so after a restart it
-goes on with the first event it has not seen.
+While it waits its lease is given back. What it has looked at is recorded, so whoever leases it next goes on
+with the first event it has not seen.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from noetl.engine.bodies import view
 from noetl.engine.cases import at_event
-from noetl.engine.state import Data
+from noetl.engine.state import Data, Waits
 from noetl.ids import seconds_of
 from noetl.playbook.model import Case
+from noetl.records.report import Heard
 from noetl.worker.cases import CaseRun
 
 if TYPE_CHECKING:
-    from noetl.control.live import Heard
     from noetl.worker.pipeline import Pipeline
 
 
@@ -25,22 +25,27 @@ class WaitingCase(CaseRun):
     def __init__(self, pipeline: Pipeline, case: Case) -> None:
         super().__init__(pipeline, case)
         self._current: Data | None = None
+        self._looked = max(self.frame.seen, self.lease.context.opened)
+        """The place in the log up to which it has looked."""
 
     async def wait(self) -> None:
         """Looks at events until one of them ends the step."""
-        live = self.lease.live
-        heard = live.listen()
-        timers = self._set_timers()
-        try:
-            await self._begin()
-            if not self._is_over():
-                await self._look_back()
-            while not self._is_over():
-                await self._look(await heard.get())
-        finally:
-            live.stop_listening(heard)
-            for timer in timers:
-                timer.cancel()
+        lease = self.lease
+        await self._begin()
+        if not self._is_over():
+            await self._look_back()
+        while not self._is_over():
+            unheard = await lease.worker.source.heard(lease.held, self._looked)
+            for heard in unheard:
+                self._looked = heard.place
+                if not self._is_over():
+                    await self._look(heard)
+            if not unheard:
+                await self.pipeline.commit()
+                async with lease.parking.waiting(
+                    Waits(events=self._looked, timers=self._timers()), at_once=True
+                ):
+                    await asyncio.get_running_loop().create_future()
 
     async def _begin(self) -> None:
         """The step is entered, and its tool called if it has one; then what a crash left open."""
@@ -61,28 +66,24 @@ class WaitingCase(CaseRun):
         return not frame.queue and bool(frame.routes or frame.result or frame.skipped)
 
     async def _look_back(self) -> None:
-        """Looks at signals from before the step, and at all it could have heard since and has not."""
-        live, seen = self.lease.live, self.frame.seen
-        opened = live.state.runs[self.lease.run_id].opened
-        for place in sorted(live.state.mailbox):
-            if seen < place <= opened and place not in live.taken and not self._is_over():
-                found, at = live.state.mailbox[place], self.lease.timestamp()
+        """Looks at signals from before the step that nobody has taken."""
+        context, seen = self.lease.context, self.frame.seen
+        for place in sorted(context.mailbox):
+            if seen < place <= context.opened and not self._is_over():
+                found, at = context.mailbox[place], self.lease.timestamp()
                 await self._take(place, _event(found["name"], found["data"], at, None), signal=True)
-        for heard in await self.lease.worker.control.heard_since(live, max(seen, opened)):
-            if not self._is_over():
-                await self._look(heard)
 
     async def _look(self, heard: Heard) -> None:
         if heard.place > self.frame.seen and self._concerns(heard):
-            await self._take(heard.place, _as_seen(heard), signal=heard.fact.event_type == "signal.received")
+            await self._take(heard.place, _as_seen(heard), signal=heard.event_type == "signal.received")
 
     def _concerns(self, heard: Heard) -> bool:
         """A step hears of its own timers, and of everything else that does not come from itself."""
-        is_own = heard.fact.step_run_id == self.lease.run_id
-        return is_own == (heard.fact.event_type == "timer.fired")
+        is_own = heard.step_run_id == self.lease.run_id
+        return is_own == (heard.event_type == "timer.fired")
 
     async def _event_at(self, place: int) -> Data:
-        found = await self.lease.worker.control.heard_since(self.lease.live, place - 1, limit=1)
+        found = await self.lease.worker.source.heard(self.lease.held, place - 1, 1)
         return _as_seen(found[0])
 
     async def _take(self, place: int, event: Data, *, signal: bool) -> None:
@@ -114,30 +115,25 @@ class WaitingCase(CaseRun):
         data = view(self._current["data"], self.pipeline.around.bodies)  # a large signal is stored
         return {**self._current, "data": data, "payload": data}
 
-    def _set_timers(self) -> list[asyncio.TimerHandle]:
-        """Timers that have not gone off, counted from when the step was scheduled."""
-        lease, loop = self.lease, asyncio.get_running_loop()
-        run = lease.live.state.runs[lease.run_id]
-        handles = []
-        for name, duration in self.case.timers.items():
-            if name not in run.fired:
-                left = seconds_of(run.scheduled_at) + lease.seconds(duration) - lease.now()
-                handles.append(loop.call_later(max(0.0, left), self._fire, name))
-        return handles
-
-    def _fire(self, name: str) -> None:
-        self.lease.worker.fire_timer(self.lease, name)
+    def _timers(self) -> dict[str, float]:
+        """When the timers go off that have not, counted from when the step was scheduled."""
+        lease = self.lease
+        began = seconds_of(lease.context.scheduled_at)
+        return {
+            name: began + lease.seconds(duration)
+            for name, duration in self.case.timers.items()
+            if name not in lease.context.fired
+        }
 
 
 def _as_seen(heard: Heard) -> Data:
     """An event of the log as the entries of a case see it."""
-    fact = heard.fact
-    if fact.event_type == "signal.received":
-        return _event(fact.payload["name"], fact.payload.get("data"), fact.timestamp, None)
-    if fact.event_type == "timer.fired":
-        return _event("timer.fired", {"timer_id": fact.payload["timer_id"]}, fact.timestamp, fact.step)
-    error = fact.payload.get("error")
-    return _event(fact.event_type, {} if error is None else {"error": error}, fact.timestamp, fact.step)
+    if heard.event_type == "signal.received":
+        return _event(heard.payload["name"], heard.payload.get("data"), heard.timestamp, None)
+    if heard.event_type == "timer.fired":
+        return _event("timer.fired", {"timer_id": heard.payload["timer_id"]}, heard.timestamp, heard.step)
+    error = heard.payload.get("error")
+    return _event(heard.event_type, {} if error is None else {"error": error}, heard.timestamp, heard.step)
 
 
 def _event(name: str, data: Any, at: str, step: str | None) -> Data:  # noqa: ANN401 - plain data

@@ -1,134 +1,247 @@
-"""The worker of one process: claims work, runs each lease as a task of the event loop."""
+"""The worker: claims commands, runs each lease as a task of the event loop, reports what happened.
+
+It knows the control plane only as a `WorkSource`, in the same process or over HTTP. It never touches a
+store and decides nothing about the course of an execution.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from functools import lru_cache, partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
-from noetl.control.live import Live
-from noetl.control.plane import ControlPlane, NotWrittenError, Prepare, Work
-from noetl.engine.state import Data, State
+from noetl.engine.bodies import Bodies
+from noetl.engine.plan import Plan
 from noetl.engine.turn import error_data
 from noetl.errors import NoetlError
-from noetl.ids import timestamp
-from noetl.playbook.model import Task
-from noetl.records.protocols import ResultBodies, ToolKind
-from noetl.records.report import LeaseReport
+from noetl.ids import Clock, timestamp
+from noetl.playbook.load import load
+from noetl.records.protocols import LeaseLostError, NotWrittenError, ResultBodies, ToolKind, WorkSource
+from noetl.records.report import AnyCommand, Claim, LeaseReport, Report, Verdict
 from noetl.records.tool import ToolDescription
 from noetl.secrets.redaction import Redactor
-from noetl.worker.calls import Shortened
 from noetl.worker.lease import StepLease
 from noetl.worker.narration import Narrator
 
 Shared = TypeVar("Shared")
 
+MOST_KNOWN: Final = 1_000
+"""Of how many executions the worker remembers secrets and stored results."""
+CLAIM_SECONDS: Final = 20.0
+"""How long a claim may be held back while there is nothing to do."""
+RETRY_SECONDS: Final = 1.0
+"""How long to wait before asking again a control plane that could not be reached."""
+
+
+class KnownPlaybook:
+    """A playbook version as a worker keeps it: parsed once."""
+
+    def __init__(self, plan: Plan, path: str, source: bytes) -> None:
+        self.plan = plan
+        self.file_name = f"{path}.yaml"
+        self._source = source
+
+    @cached_property
+    def _lines(self) -> list[str]:
+        return self._source.decode("utf-8", "replace").splitlines()
+
+    def text_line(self, line: int) -> int:
+        """The line of the file where the text of a field begins: the next one for a block scalar."""
+        written = self._lines[line - 1] if line <= len(self._lines) else ""
+        return line + written.rstrip().endswith(("|", ">", "|-", ">-", "|+", ">+"))
+
 
 class Worker:
     def __init__(
         self,
-        control: ControlPlane,
+        source: WorkSource,
         descriptions: Mapping[str, ToolDescription],
         tool: Callable[[str], ToolKind],
         *,
         results: ResultBodies,
         folder: Path,
+        clock: Clock,
+        worker_id: str = "local",
+        pool: str = "default",
+        slots: int | None = None,
         on_log: Callable[[str, str, str, str], None] | None = None,
         on_crash: Callable[[str, BaseException], None] | None = None,
-        prepare: Prepare,
+        known_plan: Callable[[str], Plan | None] = lambda digest: None,
     ) -> None:
-        self.control = control
+        """`slots`: how many leases it holds at once. `known_plan`: what is parsed in this process already."""
+        self.source = source
         self.results = results
+        self.clock = clock
+        self.worker_id = worker_id
+        self.pool = pool
+        self._slots = math.inf if slots is None else slots
         self._descriptions = descriptions
         self._tool = tool
         self._folder = folder
         self._folders: dict[str, Path] = {}
         self._on_log = on_log
         self._on_crash = on_crash
-        self._prepare = prepare
+        self._known_plan = known_plan
+        self._known: dict[str, KnownPlaybook] = {}
         self._leases: dict[str, asyncio.Task[None]] = {}
-        control.on_revoked = self._revoke
-        self._firing: set[asyncio.Task[None]] = set()
+        self.held: dict[str, AnyCommand] = {}
+        """The commands it has a lease on, by id."""
+        self._freed = asyncio.Event()
+        self._draining = False
+        self.is_stopping = False
+        self._abandoning: set[asyncio.Task[None]] = set()
         self._shared: dict[str, asyncio.Future[Any]] = {}
         self._redactors: dict[str, Redactor] = {}
+        self._bodies: dict[str, Bodies] = {}
         self._random = random.Random()
 
+    # --- claiming -----------------------------------------------------------------------------------------
+
     async def run(self) -> None:
-        """Takes work until it is cancelled."""
+        """Takes work until it is cancelled, or drained and done."""
         try:
-            while True:
-                work = await self.control.claim()
-                task = asyncio.create_task(self._lease(work))
-                self._leases[work.run_id] = task
-                task.add_done_callback(partial(self._ended, work.run_id))
+            while not self._draining:
+                free = self.free_slots
+                if free == 0:
+                    self._freed.clear()
+                    await self._freed.wait()
+                    continue
+                await self._claim(free)
+            while self._leases:
+                await asyncio.wait(self._leases.values())
         finally:
-            running = list(self._leases.values())
-            for task in running:
-                task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
-            await self._close_shared()
+            await self._stop()
 
-    def _ended(self, run_id: str, task: asyncio.Task[None]) -> None:
-        if self._leases.get(run_id) is task:
-            del self._leases[run_id]
+    async def _claim(self, free: int) -> None:
+        claim = Claim(worker_id=self.worker_id, pool=self.pool, limit=free, wait_seconds=CLAIM_SECONDS)
+        for command in await self.source.claim(claim):
+            self.begin(command)
 
-    def _revoke(self, run_id: str) -> None:
-        """Stops what still runs for a step run that is over, tools included."""
-        task = self._leases.get(run_id)
+    def begin(self, command: AnyCommand) -> None:
+        """Runs a command that was leased to this worker."""
+        command_id = command.lease.command_id
+        earlier = self._leases.get(command_id)
+        if earlier is not None:  # the lease was lost and has come back
+            earlier.cancel()
+        task = asyncio.create_task(self._lease(command))
+        self._leases[command_id] = task
+        self.held[command_id] = command
+        task.add_done_callback(partial(self._ended, command_id))
+
+    def drain(self) -> None:
+        """Claims nothing more; `run` returns when what is under way has ended."""
+        self._draining = True
+        self._freed.set()
+
+    @property
+    def free_slots(self) -> int:
+        return MOST_KNOWN if self._slots == math.inf else max(0, int(self._slots) - len(self._leases))
+
+    @property
+    def is_draining(self) -> bool:
+        return self._draining
+
+    def _ended(self, command_id: str, task: asyncio.Task[None]) -> None:
+        if self._leases.get(command_id) is task:
+            del self._leases[command_id]
+            del self.held[command_id]
+            self._freed.set()
+
+    def revoke(self, command_id: str) -> None:
+        """Stops what still runs for a command that is over, tools included."""
+        task = self._leases.get(command_id)
         if task is not None:
             task.cancel()
 
-    async def _lease(self, work: Work) -> None:
+    async def _stop(self) -> None:
+        self.is_stopping = True
+        running = list(self._leases.values())
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        await asyncio.gather(*self._abandoning, return_exceptions=True)
+        await self._close_shared()
+
+    # --- one lease ----------------------------------------------------------------------------------------
+
+    async def _lease(self, command: AnyCommand) -> None:
         try:
-            await StepLease(self, work).run()
-        except NotWrittenError:
-            return  # not the step's failure: the control plane has told whoever waits, who may resume
+            known = await self._playbook(command)
+            keychain = await self.source.keychain(command.lease) if command.has_secrets else {}
+            await StepLease(self, command, known, keychain).run()
+        except (LeaseLostError, NotWrittenError):
+            return  # not the step's failure: whoever has the lease next goes on
         except NoetlError as error:
-            await self._fail(work, error.code, error.message)
+            await self._fail(command, error.code, error.message)
         except Exception as error:  # noqa: BLE001 - a crash becomes the step's recorded failure
-            await self._fail(work, "worker.crashed", f"{type(error).__name__}: {error}")
+            await self._fail(command, "worker.crashed", f"{type(error).__name__}: {error}")
 
-    async def _fail(self, work: Work, kind: str, message: str) -> None:
+    async def _playbook(self, command: AnyCommand) -> KnownPlaybook:
+        digest = command.playbook.digest
+        known = self._known.get(digest)
+        if known is None:
+            source = await self.source.playbook_source(digest)
+            plan = self._known_plan(digest)
+            if plan is None:
+                loaded = load(source, self._descriptions)
+                if loaded.playbook is None:
+                    first = next(found for found in loaded.diagnostics if found.severity == "error")
+                    raise NoetlError(
+                        f"this worker cannot read the playbook, line {first.line}: {first.message}"
+                    )
+                plan = Plan(loaded.playbook)
+            known = self._known[digest] = KnownPlaybook(plan, command.playbook.path, source)
+        return known
+
+    async def _fail(self, command: AnyCommand, kind: str, message: str) -> None:
         """Fails the step of a lease that broke; if even that cannot be written, whoever waits hears of it."""
-        state = work.live.state
-        run = state.runs.get(work.run_id)
-        if run is None:
-            return
-        at = timestamp(self.control.clock.now())
-        problem = error_data(kind, message, step=run.step)
-        event = Narrator(work.run_id).step("step.failed", at, "error", error=problem)
-        report = LeaseReport(
-            command_id=work.run_id, execution_id=state.execution_id, epoch=work.epoch, events=(event,)
-        )
+        at = timestamp(self.clock.now())
+        problem = error_data(kind, message, step=command.step)
+        event = Narrator(command.step_run_id).step("step.failed", at, "error", error=problem)
         try:
-            await self.control.report(report, work.run_id)
-            lost = None if self.control.is_current(work.live) else NoetlError(message)
+            await self.report(LeaseReport(lease=command.lease, events=(event,)))
         except NoetlError as error:
-            lost = error
-        if lost is not None and self._on_crash is not None:
-            self._on_crash(state.execution_id, lost)
+            if self._on_crash is not None:
+                self._on_crash(command.lease.execution_id, error)
 
-    async def _close_shared(self) -> None:
-        for future in self._shared.values():
-            if future.done() and not future.cancelled() and future.exception() is None:
-                close = getattr(future.result(), "aclose", None) or getattr(future.result(), "close", None)
-                if close is not None:
-                    closing = close()
-                    if asyncio.iscoroutine(closing):
-                        await closing
-        self._shared.clear()
+    async def report(self, report: LeaseReport) -> Verdict:
+        """Reports under one lease, and takes up the work that comes along with the answer."""
+        free = 0 if self._draining else self.free_slots
+        reply = await self.source.report(
+            Report(worker_id=self.worker_id, leases=(report,), pool=self.pool, free_slots=free)
+        )
+        for command in reply.commands:
+            self.begin(command)
+        return reply.verdicts[0]
+
+    def abandon_child(self, lease: StepLease, call_id: str) -> None:
+        """Lets a child be cancelled whose caller was stopped."""
+        task = asyncio.create_task(self._stop_child(lease, call_id))
+        self._abandoning.add(task)
+        task.add_done_callback(self._abandoning.discard)
+
+    async def _stop_child(self, lease: StepLease, call_id: str) -> None:
+        try:
+            await self.source.stop_child(lease.held, call_id)
+        except NoetlError:
+            return  # its parent ends with its children, however it ends
 
     # --- what leases need --------------------------------------------------------------------------------
 
-    def redactor(self, live: Live) -> Redactor:
+    def redactor(self, execution_id: str, keychain: Mapping[str, Any]) -> Redactor:
         """What keeps the secrets of an execution out of its log; raises if one is too short for that."""
-        if self._redactors.get(live.state.execution_id) is not live.redactor:
-            live.redactor.register_keychain(live.keychain)
-            self._redactors[live.state.execution_id] = live.redactor
-        return live.redactor
+        found = _remembered(self._redactors, execution_id, Redactor)
+        if keychain:
+            found.register_keychain(keychain)
+        return found
+
+    def bodies(self, execution_id: str) -> Bodies:
+        """The stored results of an execution that are at hand."""
+        return _remembered(self._bodies, execution_id, Bodies)
 
     def chance(self) -> float:
         return self._random.random()
@@ -155,10 +268,6 @@ class Worker:
             known.mkdir(parents=True, exist_ok=True)
         return known
 
-    async def keep_body(self, execution_id: str, short: Shortened) -> None:
-        assert short.key is not None
-        await self.control.keep_body(execution_id, short.key, short.checksum, short.body)
-
     async def shared(self, key: str, make: Callable[[], Awaitable[Shared]]) -> Shared:
         future = self._shared.get(key)
         if future is None:
@@ -166,35 +275,30 @@ class Worker:
         found: Shared = await asyncio.shield(future)
         return found
 
-    async def run_child(
-        self, parent_id: str, action_id: str, path: str, version: int | None, payload: Data
-    ) -> State:
-        return await self.control.run_child(parent_id, action_id, path, version, payload, self._prepare)
-
-    def fire_timer(self, lease: StepLease, name: str) -> None:
-        """Records that a timer of a waiting step has gone off."""
-        task = asyncio.create_task(self.control.fire_timer(lease.live, lease.run_id, name))
-        self._firing.add(task)
-        task.add_done_callback(self._firing.discard)
-
-    def source_name(self, live: Live) -> str:
-        return f"{live.entry.path}.yaml"
-
-    def text_line(self, live: Live, task: Task, field: str) -> int:
-        """The line of the file where a field's text begins: the next one for a block scalar."""
-        at = task.config_at[field]
-        lines = _lines(live.entry.source)
-        line = lines[at.line - 1] if at.line <= len(lines) else ""
-        return at.line + line.rstrip().endswith(("|", ">", "|-", ">-", "|+", ">+"))
+    async def _close_shared(self) -> None:
+        for future in self._shared.values():
+            if future.done() and not future.cancelled() and future.exception() is None:
+                close = getattr(future.result(), "aclose", None) or getattr(future.result(), "close", None)
+                if close is not None:
+                    closing = close()
+                    if asyncio.iscoroutine(closing):
+                        await closing
+        self._shared.clear()
 
     def show_log(self, lease: StepLease, label: str, stream: str, text: str) -> None:
         if self._on_log is not None:
             self._on_log(lease.execution_id, f"{lease.step.name}/{label}", stream, text)
 
 
-@lru_cache(maxsize=8)
-def _lines(source: bytes) -> list[str]:
-    return source.decode("utf-8", "replace").splitlines()
+def _remembered(known: dict[str, Shared], execution_id: str, make: Callable[[], Shared]) -> Shared:
+    """What belongs to an execution; that of the one used longest ago is forgotten."""
+    found = known.pop(execution_id, None)
+    if found is None:
+        found = make()
+        while len(known) >= MOST_KNOWN:
+            del known[next(iter(known))]
+    known[execution_id] = found
+    return found
 
 
 async def _made(make: Callable[[], Awaitable[Shared]]) -> Shared:

@@ -52,8 +52,11 @@ WHERE execution_id = ? AND loop_run_id = ? AND loop_index IS NOT NULL
 ORDER BY loop_index, seq;
 
 -- name: save_commands
-INSERT OR REPLACE INTO command (execution_id, command_id, step, step_run_id, pool, created_at, not_before)
-VALUES (?, ?, ?, ?, ?, ?, ?);
+INSERT OR REPLACE INTO command (
+    execution_id, command_id, step, step_run_id, pool, created_at, not_before, worker_id, epoch, lease_until,
+    is_held
+)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: delete_commands
 DELETE FROM command WHERE (execution_id, command_id) IN (VALUES (?, ?));
@@ -63,12 +66,54 @@ DELETE FROM command WHERE execution_id IN (VALUES (?));
 
 -- name: commands
 -- The longest waiting first.
-SELECT command_id, execution_id, step, step_run_id, pool, created_at, not_before FROM command
+SELECT execution_id, command_id, step, step_run_id, pool, created_at, not_before, worker_id, epoch, lease_until,
+    is_held
+FROM command
 ORDER BY created_at, length(command_id), command_id LIMIT ?;
 
 -- name: commands_of
-SELECT command_id, execution_id, step, step_run_id, pool, created_at, not_before FROM command
+SELECT execution_id, command_id, step, step_run_id, pool, created_at, not_before, worker_id, epoch, lease_until,
+    is_held
+FROM command
 WHERE execution_id = ? ORDER BY created_at, length(command_id), command_id LIMIT ?;
+
+-- name: command
+SELECT execution_id, command_id, step, step_run_id, pool, created_at, not_before, worker_id, epoch, lease_until,
+    is_held
+FROM command WHERE execution_id = ? AND command_id = ?;
+
+-- name: free_commands
+UPDATE command SET worker_id = NULL, lease_until = NULL, is_held = 0
+WHERE (execution_id, command_id) IN (VALUES (?, ?));
+
+-- name: hold_commands
+UPDATE command SET worker_id = NULL, lease_until = NULL, is_held = 1
+WHERE (execution_id, command_id) IN (VALUES (?, ?));
+
+-- name: hold_unleased_commands
+UPDATE command SET is_held = 1 WHERE execution_id = ? AND worker_id IS NULL;
+
+-- name: claim
+-- The longest waiting rows of a pool that may be begun now.
+UPDATE command SET worker_id = :worker_id, epoch = epoch + 1, lease_until = :until
+WHERE (execution_id, command_id) IN (
+    SELECT execution_id, command_id FROM command
+    WHERE pool = :pool AND worker_id IS NULL AND is_held = 0 AND not_before <= :now
+    ORDER BY created_at, length(command_id), command_id LIMIT :limit
+)
+RETURNING execution_id, command_id, step, step_run_id, pool, created_at, not_before, worker_id, epoch, lease_until,
+    is_held;
+
+-- name: renew
+UPDATE command SET lease_until = ? WHERE command_id = ? AND worker_id = ? AND epoch = ?;
+
+-- name: expired
+-- A lease without an end was never beaten for: that is over too, and comes first.
+SELECT execution_id, command_id, step, step_run_id, pool, created_at, not_before, worker_id, epoch, lease_until,
+    is_held
+FROM command
+WHERE worker_id IS NOT NULL AND (lease_until IS NULL OR lease_until <= ?)
+ORDER BY lease_until, created_at, length(command_id), command_id LIMIT ?;
 
 -- name: save_timers
 INSERT OR REPLACE INTO timer (execution_id, timer_id, due, payload) VALUES (?, ?, ?, ?);
@@ -127,6 +172,10 @@ WHERE status = :status
     AND (:path IS NULL OR path = :path)
     AND (:before IS NULL OR number < (SELECT number FROM execution WHERE execution_id = :before))
 ORDER BY number DESC LIMIT :limit;
+
+-- name: open_children
+SELECT execution_id FROM execution
+WHERE parent_execution_id = ? AND finished_at IS NULL ORDER BY number;
 
 -- name: insert_catalog_entry
 INSERT INTO catalog (path, version, name, dialect, digest, registered_at, source) VALUES (?, ?, ?, ?, ?, ?, ?);

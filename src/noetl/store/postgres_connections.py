@@ -1,0 +1,115 @@
+"""Connections to PostgreSQL: how they are set up, a pool of them, and what to do with one that died idle.
+
+Each statement is a transaction of its own unless a block says otherwise. A server that was restarted has
+closed its connections; that is seen before one is used, so it costs nobody a call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final, TypeAlias
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.rows import DictRow, dict_row
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
+
+from noetl.store.postgres_errors import refusal, shown_address
+from noetl.store.protocol import StoreError
+
+Connection: TypeAlias = psycopg.AsyncConnection[DictRow]
+Pool: TypeAlias = AsyncConnectionPool[Connection]
+
+CONNECT_SECONDS: Final = 10
+WAIT_SECONDS: Final = 10.0
+"""How long a call waits for a connection: a restart of the server is often over by then."""
+RECONNECT_SECONDS: Final = 3.0
+"""How long the pool tries by itself, at growing intervals; after that the next call makes it try at once."""
+CONNECTIONS: Final = 8
+
+
+def settings_of(url: str) -> dict[str, Any]:
+    """What every connection is opened with; what the address says itself goes before."""
+    given = conninfo_to_dict(url)
+    wished = {"connect_timeout": CONNECT_SECONDS, "application_name": "noetl", "tcp_user_timeout": 30_000}
+    return {name: value for name, value in wished.items() if name not in given}
+
+
+async def connect(url: str) -> Connection:
+    try:
+        return await psycopg.AsyncConnection.connect(
+            url, autocommit=True, row_factory=dict_row, **settings_of(url)
+        )
+    except psycopg.Error as error:
+        raise refusal(error, url) from error
+
+
+def is_alive(connection: Connection) -> bool:
+    """Whether the server has not closed an idle connection, as far as can be seen without asking it."""
+    if connection.closed:
+        return False
+    try:
+        # The first look takes in what the server said last, the second sees that it hung up.
+        connection.pgconn.consume_input()
+        connection.pgconn.consume_input()
+    except psycopg.OperationalError:
+        return False
+    return not connection.broken
+
+
+class Connections:
+    """A pool that opens when it is first used, in the event loop of that call."""
+
+    def __init__(self, url: str, size: int = CONNECTIONS) -> None:
+        self._url = url
+        self._pool: Pool = AsyncConnectionPool(
+            url,
+            min_size=1,
+            max_size=size,
+            open=False,
+            name="noetl",
+            timeout=WAIT_SECONDS,
+            reconnect_timeout=RECONNECT_SECONDS,
+            kwargs={"autocommit": True, "row_factory": dict_row, **settings_of(url)},
+        )
+        self._opening = asyncio.Lock()
+        self._closed = False
+
+    async def pool(self) -> Pool:
+        if self._closed:
+            raise StoreError("The store is closed. Open it again to go on.")
+        if self._pool.closed:
+            async with self._opening:
+                await self._pool.open()
+        return self._pool
+
+    @asynccontextmanager
+    async def one(self) -> AsyncIterator[Connection]:
+        """A connection that was alive a moment ago. StoreError where there is none."""
+        pool = await self.pool()
+        connection = await self._living(pool)
+        try:
+            yield connection
+        finally:
+            await pool.putconn(connection)
+
+    async def close(self) -> None:
+        self._closed = True
+        await self._pool.close()
+
+    async def _living(self, pool: Pool) -> Connection:
+        try:
+            connection = await pool.getconn()
+            while not is_alive(connection):
+                await connection.close()
+                await pool.putconn(connection)
+                connection = await pool.getconn()
+        except PoolTimeout as late:
+            # The pool does not say why: asking the server once more does.
+            await (await connect(self._url)).close()
+            raise StoreError(
+                f"{shown_address(self._url)}: all connections are busy. Try again, or run another server."
+            ) from late
+        return connection

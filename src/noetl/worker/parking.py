@@ -1,0 +1,95 @@
+"""Whether a lease has anything left to do but wait.
+
+Every branch of a lease that waits says so. When none is left that works, and each has waited long enough
+or is known to wait longer, the lease is given back with what it waits for, and whoever leases it next goes
+on when the first of these has come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Final
+
+from noetl.engine.state import Waits
+
+PATIENCE_SECONDS: Final = 1.0
+"""How long a branch waits before it is worth giving the lease back."""
+
+
+class Parking:
+    def __init__(self, park: Callable[[], None]) -> None:
+        """`park` stops the lease; what it waits for is there to be asked for then."""
+        self._park = park
+        self._working = 1
+        self._waiting: dict[int, tuple[Waits, float]] = {}
+        self._check: asyncio.TimerHandle | None = None
+        self.parked: Waits | None = None
+        """What the lease waits for, once it has been given back."""
+
+    @contextmanager
+    def working(self, branches: int) -> Iterator[None]:
+        """Several branches work in place of the one that started them."""
+        self._working += branches - 1
+        try:
+            yield
+        finally:
+            self._working += 1
+
+    def branch_ended(self) -> None:
+        self._working -= 1
+        self._consider()
+
+    @contextmanager
+    def resting(self) -> Iterator[None]:
+        """A branch waits for another branch of the same lease."""
+        self._working -= 1
+        self._consider()
+        try:
+            yield
+        finally:
+            self._working += 1
+
+    @asynccontextmanager
+    async def waiting(self, waits: Waits, *, at_once: bool) -> AsyncIterator[None]:
+        """A branch waits for something outside. `at_once`: it is known that it will for a while."""
+        loop = asyncio.get_running_loop()
+        key = id(waits)
+        self._waiting[key] = (waits, loop.time() + (0.0 if at_once else PATIENCE_SECONDS))
+        self._working -= 1
+        self._consider()
+        try:
+            yield
+        finally:
+            self._working += 1
+            del self._waiting[key]
+            if self._check is not None:
+                self._check.cancel()
+                self._check = None
+        if self.parked is not None:
+            # The lease has been given back meanwhile: this branch may not go on.
+            await asyncio.get_running_loop().create_future()
+
+    def _consider(self) -> None:
+        if self._working > 0 or not self._waiting or self._check is not None or self.parked is not None:
+            return
+        loop = asyncio.get_running_loop()
+        due = max(moment for _, moment in self._waiting.values())
+        self._check = loop.call_later(max(0.0, due - loop.time()), self._give_back)
+
+    def _give_back(self) -> None:
+        self._check = None
+        if self._working > 0 or not self._waiting:
+            return
+        everything = [waits for waits, _ in self._waiting.values()]
+        moments = [waits.until for waits in everything if waits.until is not None]
+        events = [waits.events for waits in everything if waits.events is not None]
+        self.parked = Waits(
+            until=min(moments, default=None),
+            signals=sorted({name for waits in everything for name in waits.signals}),
+            children=sorted({child for waits in everything for child in waits.children}),
+            events=min(events, default=None),
+            timers={name: due for waits in everything for name, due in waits.timers.items()},
+        )
+        self._park()
