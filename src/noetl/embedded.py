@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -73,6 +74,7 @@ class Embedded:
             results=bodies,
             folder=folder,
             clock=self.clock,
+            claim_seconds=math.inf,
             on_log=on_log,
             on_crash=self._crash,
             known_plan=self.control.known_plan,

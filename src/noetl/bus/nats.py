@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
 import re
 import time
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from noetl.bus.nats_connection import REQUEST_SECONDS, NatsConnection, NatsDownError
+from noetl.bus.protocol import until_poll
 from noetl.errors import NoetlError
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ MOST_AT_ONCE: Final = 256
 MOST_KEPT: Final = 100_000
 KEPT_SECONDS: Final = 60.0
 """How long a wake-up that nobody fetched is kept: whoever comes later asks by itself first."""
+LOOK_SECONDS: Final = 5.0
+"""How often an idle worker asks while NATS is up, on average: a wake-up may have been lost on its way."""
 POLL_SECONDS: Final = 1.0
 """How often an idle worker asks while NATS is down, on average."""
 SEND_SECONDS: Final = 2.0
@@ -51,8 +53,11 @@ class ConsumerGoneError(NoetlError):
 class NatsBus:
     """Implements `Bus`. The connection belongs to the caller, who closes it after the bus."""
 
-    def __init__(self, connection: NatsConnection, *, deployment: str = "noetl") -> None:
+    def __init__(
+        self, connection: NatsConnection, *, deployment: str = "noetl", poll_seconds: float = LOOK_SECONDS
+    ) -> None:
         self._connection = connection
+        self._poll_seconds = poll_seconds
         self._stream = f"{_token(deployment)}_work"
         self._prefix = f"{_token(deployment)}.work"
         self._queue: asyncio.Queue[tuple[str, str]] = asyncio.Queue(MOST_QUEUED)
@@ -88,13 +93,14 @@ class NatsBus:
             return False
         if not self._connection.is_up:
             return await self._pause(timeout)
-        listening = asyncio.ensure_future(self._listen(pool, timeout, limit))
+        seconds = until_poll(timeout, self._poll_seconds)
+        listening = asyncio.ensure_future(self._listen(pool, seconds, limit))
         ended = [asyncio.ensure_future(event.wait()) for event in (self._connection.lost, self._closed)]
         try:
             await asyncio.wait((listening, *ended), return_when=asyncio.FIRST_COMPLETED)
             if not listening.done():
                 return not self._closed.is_set()
-            return listening.result()
+            return listening.result() or seconds < timeout
         except _unreachable() as error:
             self._refused(error)
             return await self._pause(timeout)
@@ -231,7 +237,7 @@ class NatsBus:
 
     async def _pause(self, timeout: float) -> bool:
         """Waits as long as a polling worker does, or until NATS is back: then it is time to ask."""
-        seconds = min(timeout, random.uniform(0.5, 1.5) * POLL_SECONDS)
+        seconds = until_poll(timeout, POLL_SECONDS)
         waits: list[asyncio.Future[object]] = [asyncio.ensure_future(self._closed.wait())]
         if not self._connection.is_up:
             waits.append(asyncio.ensure_future(self._connection.wait_until_up()))

@@ -6,6 +6,7 @@ finds nothing. So `publish` never waits for the other side, and `wait` never fai
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -13,6 +14,11 @@ from typing import Protocol
 def wake_key(command_id: str, epoch: int) -> str:
     """Names one time that a command became free: told twice it wakes once, freed again it wakes again."""
     return f"{command_id}:{epoch}"
+
+
+def until_poll(timeout: float, poll_seconds: float | None) -> float:
+    """How long to wait for a wake-up before it is time to look all the same; not the same for everybody."""
+    return timeout if poll_seconds is None else min(timeout, random.uniform(0.7, 1.3) * poll_seconds)
 
 
 class Bus(Protocol):

@@ -14,7 +14,7 @@ from noetl.errors import NoetlError
 from noetl.ids import Clock
 
 A_MOMENT: Final = 0.001
-"""Later than due, so that the turn an alarm leads to finds it due."""
+"""How long an alarm that rang too early by the clock is put off."""
 
 
 class Alarms:
@@ -24,13 +24,16 @@ class Alarms:
         self._handles: dict[str, asyncio.TimerHandle] = {}
         self._waking: set[asyncio.Task[None]] = set()
 
-    def set_at(self, execution_id: str, due: float | None) -> None:
-        """Wakes an execution at a moment, and not at the one it was told of before."""
+    def set_at(self, execution_id: str, due: float | None, *, again: bool = False) -> None:
+        """Wakes an execution at a moment, and not at the one it was told of before.
+
+        `again`: it has just rung, and was too early.
+        """
         earlier = self._handles.pop(execution_id, None)
         if earlier is not None:
             earlier.cancel()
         if due is not None:
-            left = max(0.0, due + A_MOMENT - self._clock.now())
+            left = max(A_MOMENT if again else 0.0, due - self._clock.now())
             loop = asyncio.get_running_loop()
             self._handles[execution_id] = loop.call_later(left, self._ring, execution_id)
 

@@ -118,7 +118,7 @@ class ControlPlane:
         distributed: bool = False,
         node: int = 0,
     ) -> None:
-        """`shared`: other processes write the store too. `distributed`: loops are shared out among workers."""
+        """`shared`: other processes write the store too. `distributed`: workers share out loops."""
         self.store = store
         self.clock = clock
         self.bus = bus or InProcessBus()
@@ -670,6 +670,8 @@ class ControlPlane:
         live = await self.open(execution_id)
         await self._with_keychain(live)
         await live.change(decide.wake, fresh=True)
+        if live.due is not None and live.due == live.next_due():
+            self._alarms.set_at(execution_id, live.due, again=True)
 
     def _not_written(self, execution_id: str, error: NoetlError) -> NotWrittenError:
         """Tells of it at once: some of those who report only hear that their lease is over."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from noetl.engine.fold import step_key
 from noetl.engine.loops import begin_loop
-from noetl.engine.parking import tend_parked
+from noetl.engine.parking import ROUNDING, tend_parked
 from noetl.engine.repeats import seconds
 from noetl.engine.routing import end_step, fail
 from noetl.engine.scope import holds, render_each
@@ -54,7 +54,7 @@ def _deliver_one(turn: Turn) -> bool:
 
 
 def _is_delayed(turn: Turn, token: Token) -> bool:
-    return token.not_before is not None and token.not_before > seconds_of(turn.now)
+    return token.not_before is not None and token.not_before > seconds_of(turn.now) + ROUNDING
 
 
 def _joined(turn: Turn, step: Step) -> tuple[list[Token], list[str], list[str]] | None:

@@ -6,6 +6,7 @@ A parked lease holds no worker. What it waits for stands in the state, so any pr
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 import msgspec
 
@@ -14,6 +15,9 @@ from noetl.engine.routing import fail, fail_step
 from noetl.engine.state import State, StepRun, Waits
 from noetl.engine.turn import Turn, error_data
 from noetl.ids import seconds_of
+
+ROUNDING: Final = 1e-6
+"""What a timestamp may be short of the moment it was taken at."""
 
 
 def next_due(state: State) -> float | None:
@@ -39,7 +43,7 @@ def _moments(state: State) -> Iterator[float]:
 
 def expire_due(turn: Turn) -> None:
     """Deadlines that have passed."""
-    now, state = seconds_of(turn.now), turn.state
+    now, state = seconds_of(turn.now) + ROUNDING, turn.state
     if state.deadline is not None and state.deadline <= now and not state.is_over:
         after = state.deadline - seconds_of(state.requested_at)
         fail(turn, error_data("deadline", f"the execution was not over after {after:g} seconds"))
@@ -52,7 +56,7 @@ def expire_due(turn: Turn) -> None:
 
 def wake_due(turn: Turn) -> None:
     """Parked leases whose moment has come; timers of theirs that have gone off are recorded."""
-    now = seconds_of(turn.now)
+    now = seconds_of(turn.now) + ROUNDING
     for run in list(turn.state.runs.values()):
         for lease, waits in list(run.parked.items()):
             for name in [name for name, due in waits.timers.items() if due <= now and name not in run.fired]:

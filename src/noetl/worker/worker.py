@@ -68,6 +68,7 @@ class Worker:
         worker_id: str = "local",
         pool: str = "default",
         slots: int | None = None,
+        claim_seconds: float = CLAIM_SECONDS,
         on_log: Callable[[str, str, str, str], None] | None = None,
         on_crash: Callable[[str, BaseException], None] | None = None,
         known_plan: Callable[[str], Plan | None] = lambda digest: None,
@@ -78,6 +79,7 @@ class Worker:
         self.clock = clock
         self.worker_id = worker_id
         self.pool = pool
+        self._claim_seconds = claim_seconds
         self._slots = math.inf if slots is None else slots
         self._descriptions = descriptions
         self._tool = tool
@@ -117,7 +119,9 @@ class Worker:
             await self._stop()
 
     async def _claim(self, free: int) -> None:
-        claim = Claim(worker_id=self.worker_id, pool=self.pool, limit=free, wait_seconds=CLAIM_SECONDS)
+        claim = Claim(
+            worker_id=self.worker_id, pool=self.pool, limit=free, wait_seconds=self._claim_seconds
+        )
         for command in await self.source.claim(claim):
             self.begin(command)
 
