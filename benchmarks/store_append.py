@@ -1,10 +1,10 @@
 """How fast the SQLite store appends: one change at a time, and many at once through group commit.
 
-A change is what a trivial step costs: three small events with a key each, one command put into the queue
-and the one before removed, and the projection. `queued` is how many callers append at the same time, each
-to an execution of its own; `busy` gives the event loop other work meanwhile, as an engine would. The
-database lies in the folder that is given, on the disk that is to be measured; `synchronous` is read back
-from the open connection.
+A change is what a trivial step costs: three small events with a key each, one command put into the queue,
+leased, and the one before removed under its lease, and the projection. `queued` is how many callers append at
+the same time, each to an execution of its own; `busy` gives the event loop other work meanwhile, as an
+engine would. The database lies in the folder that is given, on the disk that is to be measured; `synchronous`
+is read back from the open connection.
 """
 
 import argparse
@@ -14,14 +14,14 @@ import time
 from pathlib import Path
 
 from noetl.records.event import Event
-from noetl.store.protocol import Append, CommandRow, ExecutionRow
+from noetl.store.protocol import Append, CommandRow, ExecutionRow, Fence
 from noetl.store.sqlite import SqliteStore, open_store
 
 TIMESTAMP = "2025-01-01T00:00:00.000000Z"
 
 
 def change(execution_id: str, version: int) -> Append:
-    run_id = f"{int(execution_id) + version}"
+    run_id, before = f"{int(execution_id) + version}", f"{int(execution_id) + version - 3}"
     events = tuple(
         Event(
             event_id=f"{int(execution_id) + version + place}",
@@ -61,9 +61,11 @@ def change(execution_id: str, version: int) -> Append:
                 step="transform",
                 step_run_id=run_id,
                 created_at=TIMESTAMP,
+                worker_id="worker",
             ),
         ),
-        remove_commands=(f"{int(execution_id) + version - 3}",),
+        remove_commands=(before,),
+        fences=(Fence(command_id=before, epoch=1),) if version else (),
     )
 
 

@@ -50,7 +50,7 @@ THIRD_PARTY = {
     "store": {"msgspec", "psycopg", "psycopg_pool"},
     "bus": {"msgspec", "nats"},
     "secrets": {"aiohttp", "cryptography", "msgspec"},
-    "results": {"msgspec", "obstore", "pyarrow"},
+    "results": {"msgspec", "nats", "obstore", "pyarrow"},
     "tools": {
         "aiohttp",
         "multidict",
@@ -68,7 +68,8 @@ THIRD_PARTY = {
     "registry": {"cryptography", "msgspec"},
     "client": {"aiohttp", "msgspec"},
     "worker": {"msgspec", "opentelemetry", "prometheus_client", "structlog"},
-    "server": {"litestar", "msgspec", "prometheus_client", "structlog", "uvicorn"},
+    # Replicas make the spans of an execution from the events they commit (`server/tracing.py`).
+    "server": {"litestar", "msgspec", "opentelemetry", "prometheus_client", "structlog", "uvicorn"},
     "embedded": {"msgspec", "structlog"},
     "cli": {"msgspec", "rich", "uvicorn"},
     "testing": {"msgspec"},

@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from noetl.control.plane import ControlPlane, UnknownExecutionError
+from noetl.control.executions import UnknownExecutionError
+from noetl.control.plane import ControlPlane
 from noetl.engine.reuse import reuse_from
 from noetl.engine.state import Data, State
 from noetl.engine.turn import error_data

@@ -18,3 +18,15 @@ class Settings(NamedTuple):
     """None: colour on a terminal only."""
     store: str = "sqlite:///.noetl/store.db"
     """Where executions and the catalog are kept; a relative path is one from the current folder."""
+    state: str = ".noetl"
+    """The folder of what runs on this machine: records of processes, their logs, the data of `noetl up`."""
+    server: str | None = None
+    """The server that workers and commands speak to."""
+    token: str | None = None
+    """What they show it."""
+    nats: str | None = None
+    """The NATS servers, with commas between them; None: workers are not woken, they ask."""
+    key_file: str | None = None
+    """The file of the master keys that credentials are encrypted with."""
+    insecure: bool | None = None
+    """Together with `--insecure`: a server may listen beyond this machine without asking who calls."""

@@ -98,59 +98,6 @@ class FailingStore:
         raise ProcessDiedError(trouble)
 
 
-class ScriptedTask:
-    """Does what the args of a call say, and tells the watcher of every call."""
-
-    DESCRIPTION = builtin_kinds()["python"]
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    async def run(self, call: Any, context: Any) -> Outcome:
-        world, args = self._world, call.args
-        lease = context._lease
-        with world.noting_violations():
-            is_zombie = lease.live.epochs.get(lease.run_id) != lease.epoch
-            world.watcher.call_begins(call, (id(lease), lease.epoch), lease, is_zombie=is_zombie)
-        try:
-            return await self._run(call, args, context)
-        finally:
-            world.watcher.call_ends((id(lease), lease.epoch))
-
-    async def _run(self, call: Any, args: dict[str, Any], context: Any) -> Outcome:
-        world = self._world
-        await asyncio.sleep(world.chance.choice(DELAYS))
-        meta = OutcomeMeta(attempt=call.attempt, duration_ms=1.0, ts="")
-        if args.get("log"):
-            context.log("stdout", "l" * args["log"])
-        if args.get("signal"):
-            world.send_signal_soon(args["signal"])
-            await context.wait_for_signal(args["signal"])
-        if args.get("hang"):
-            world.tally["timeouts"] += 1
-            await asyncio.sleep(10_000)
-        if args.get("crash"):
-            raise RuntimeError("a bug of the tool")
-        groups = {"http": {"status": args["http"], "headers": {}}} if "http" in args else {}
-        if call.attempt <= args.get("fails", 0):
-            error = OutcomeError(kind="scripted", message="as told", retryable=call.attempt % 2 == 1)
-            return Outcome(status="error", meta=meta, error=error, result={"v": args.get("v")}, groups=groups)
-        return Outcome(status="ok", meta=meta, result=_result(args), groups=groups)
-
-
-def _result(args: dict[str, Any]) -> Any:
-    match args.get("shape"):
-        case "list":
-            return [{"v": args.get("v")}, 2]
-        case "text":
-            return str(args.get("v"))
-        case "number":
-            return 3
-        case "none":
-            return None
-    return {"v": args.get("v"), "pad": "r" * args["size"]} if args.get("size") else {"v": args.get("v")}
-
-
 class World:
     """One scenario being played."""
 

@@ -29,11 +29,18 @@ VERBS: Final = {
     "signal": "send an execution a signal",
     "register": "put playbooks into the catalog",
     "catalog": "show registered playbooks and their versions",
+    "credential": "keep the secrets that playbooks name",
+    "context": "name servers, and choose the one commands go to",
+    "up": "start a whole deployment on this machine",
+    "down": "end it; the data stays",
+    "server": "start, stop or show servers",
+    "worker": "start, stop, show or count workers",
     "validate": "check playbooks and say what is wrong, with line and column",
     "explain": "say in plain words what a playbook will do",
     "graph": "draw a playbook as text, Mermaid, DOT or SVG",
     "new": "write a commented starter playbook",
     "migrate": "rewrite an older playbook in the canonical form",
+    "db": "make, migrate and check the database of a store",
     "schema": "print the JSON Schema of the language, for editors",
 }
 """Each verb is a module of this package, of its own name or by `MODULES`, with `run(arguments, settings)`."""
@@ -46,6 +53,8 @@ GROUPS: Final = (
     ("Run playbooks", ("run", "resume", "retry", "register", "exec", "catalog")),
     ("Look at executions", ("list", "status", "events", "logs", "result")),
     ("Steer executions", ("cancel", "pause", "signal")),
+    ("Secrets and servers", ("credential", "context", "db")),
+    ("Run a deployment", ("up", "down", "server", "worker")),
     ("Tools and older playbooks", ("schema", "migrate")),
 )
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from noetl.errors import UsageError
 from noetl.settings import Settings
@@ -19,6 +19,17 @@ LIMITS: Final = {
 }
 """The variable of each setting that is a limit."""
 STORE: Final = "NOETL_STORE"
+TEXTS: Final = {
+    "NOETL_STATE": "state",
+    "NOETL_SERVER": "server",
+    "NOETL_TOKEN": "token",
+    "NOETL_NATS": "nats",
+    "NOETL_KEY_FILE": "key_file",
+}
+"""The variable of each setting that is a text."""
+INSECURE: Final = "NOETL_INSECURE"
+YES: Final = ("1", "true", "yes")
+NO: Final = ("0", "false", "no")
 
 # A deeper document would need more of the C stack than the reader may count on.
 LARGEST: Final = {"NOETL_MAX_PLAYBOOK_DEPTH": 1_000}
@@ -28,14 +39,25 @@ LARGEST_NUMBER: Final = 2**40
 def settings_from_environment(environment: Mapping[str, str] | None = None) -> Settings:
     """The settings; `environment` stands in for the real one in tests."""
     given = os.environ if environment is None else environment
-    limits = {field: _limit(name, value) for name, field in LIMITS.items() if (value := given.get(name))}
+    found: dict[str, Any] = {
+        field: _limit(name, value) for name, field in LIMITS.items() if (value := given.get(name))
+    }
     colour = False if given.get("NO_COLOR") else None
-    return Settings(**limits, colour=colour, store=given.get(STORE) or Settings().store)
+    found |= {field: value for name, field in TEXTS.items() if (value := given.get(name))}
+    settings = Settings(colour=colour, store=given.get(STORE) or Settings().store, insecure=_insecure(given))
+    return settings._replace(**found)
 
 
 def variables() -> Mapping[str, str]:
     """The variables a playbook's keychain may name."""
     return os.environ
+
+
+def _insecure(given: Mapping[str, str]) -> bool | None:
+    value = given.get(INSECURE, "").strip().lower()
+    if value not in (*YES, *NO, ""):
+        raise UsageError(f"{INSECURE} is yes or no, but it is {value!r}")
+    return value in YES if value else None
 
 
 def _limit(name: str, value: str) -> int:

@@ -111,7 +111,7 @@ class Live:
         self.held: dict[str, int] = {}
         """The leases that were given out in this process, by command: their epoch."""
         self.taken: dict[int, str] = {}
-        """Signals a running task has in hand: its command, by place. They leave the mailbox when it is done."""
+        """Signals a running task has in hand, by place: its command. Its end takes them out of the mailbox."""
         self.due: float | None = None
         """When the next thing is due, as it stands in the store."""
         self._signalled: list[asyncio.Future[None]] = []

@@ -12,10 +12,10 @@ from collections.abc import Collection
 from itertools import islice
 from typing import TypeVar
 
-from noetl.playbook.durations import parse_duration
 from noetl.playbook.findings import Findings, Place
 from noetl.playbook.model import Count, Duration, Guard, Value
 from noetl.playbook.reader import Mapping, Node, Scalar, Sequence
+from noetl.records.durations import parse_duration
 from noetl.template import Template
 
 REPLACED = {

@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from noetl.playbook.durations import parse_duration
 from noetl.playbook.model import (
     Action,
     Block,
@@ -54,6 +53,7 @@ from noetl.playbook.wording import (
     value_text,
     waits_text,
 )
+from noetl.records.durations import parse_duration
 from noetl.template import Template
 
 DETAIL: Final = 90

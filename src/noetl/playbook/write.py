@@ -11,7 +11,6 @@ from typing import Final
 
 import msgspec
 
-from noetl.playbook.durations import write_duration
 from noetl.playbook.emitter import Data, Section, Spaced, emit
 from noetl.playbook.model import (
     AdmitRule,
@@ -35,6 +34,7 @@ from noetl.playbook.model import (
     Value,
     WorkbookEntry,
 )
+from noetl.records.durations import write_duration
 from noetl.template import Template
 
 API_VERSION: Final = "noetl.io/v2"

@@ -25,6 +25,12 @@ class ResultDamagedError(NoetlError):
     code = "result.damaged"
 
 
+class ResultStoreError(NoetlError):
+    """A store of results cannot be used, or is named in a way that makes no sense."""
+
+    code = "result.store"
+
+
 class FileBodies:
     """Implements `ResultBodies` over a folder."""
 

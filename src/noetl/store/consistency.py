@@ -1,4 +1,4 @@
-"""What no store accepts: a change that contradicts itself. That is a mistake of the caller, not of the data."""
+"""What no store accepts: a change that contradicts itself. That is the caller's mistake."""
 
 from __future__ import annotations
 

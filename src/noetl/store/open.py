@@ -20,7 +20,7 @@ def is_postgres(url: str) -> bool:
 def open_any(url: str, *, create: bool = True, owner: bool = True) -> SqliteStore | PostgresStore:
     """The store at `sqlite:///…` or `postgresql://…`; StoreError where it cannot be used.
 
-    `create` and `owner` matter to SQLite alone: a database server has its schema from `noetl db init`, and any
+    `create` and `owner` matter to SQLite alone: PostgreSQL has its schema from `noetl db init`, and every
     process may write.
     """
     if not is_postgres(url):

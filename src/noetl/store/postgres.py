@@ -1,15 +1,15 @@
 """The store on PostgreSQL: one database, any number of servers that share it.
 
-`open_postgres` gives it. Every process may write: what keeps them apart is the version each append was decided
-on, which the database checks. Writing is the work of `postgres_writer`; here are the questions, and what they
-answer. A request to another process needs no inbox here: whoever can reach the database can append himself.
+`open_postgres` gives it. Every process may write: what keeps them apart is the version each append was
+decided on, which the database checks. Writing is the work of `postgres_writer`; here are the questions, and
+what they answer. A request to another process needs no inbox: whoever reaches the database can append.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any, Final, LiteralString, cast
+from typing import Any, Final
 
 import psycopg
 
@@ -20,6 +20,7 @@ from noetl.store.leases import LONGEST_LEASE, waiting_order
 from noetl.store.postgres_changes import Fields, prepare
 from noetl.store.postgres_connections import Connections, Pool
 from noetl.store.postgres_errors import store_error
+from noetl.store.postgres_housekeeping import Housekeeping
 from noetl.store.postgres_schema import require_schema
 from noetl.store.postgres_text import escaped, number_of, number_or_none, unescaped
 from noetl.store.postgres_writer import Writer
@@ -36,13 +37,11 @@ from noetl.store.protocol import (
 )
 from noetl.store.queries import queries
 
-WEEKS_AHEAD: Final = 4
-
 _QUERIES: Final = queries("postgres")
 
 
 def open_postgres(url: str) -> PostgresStore:
-    """The store at `postgresql://…`; StoreError where it cannot be reached, or has not this version's schema."""
+    """The store at `postgresql://…`; StoreError where it cannot be reached, or lacks this schema."""
     require_schema(url)
     return PostgresStore(url)
 
@@ -54,10 +53,12 @@ class PostgresStore:
         self._url = url
         self._writer = Writer(url)
         self._connections = Connections(url)
+        self._housekeeping = Housekeeping(self._connections)
 
     async def close(self) -> None:
         """Writes what was asked for, and gives the connections up."""
         await self._writer.close()
+        await self._housekeeping.close()
         await self._connections.close()
 
     async def pool(self) -> Pool:
@@ -68,12 +69,14 @@ class PostgresStore:
 
     async def append(self, change: Append) -> None:
         """See `Store.append`. KeyReusedError where a key stands for another event."""
-        (answer,) = await self._writer.append_all([prepare(change)])
+        (answer,) = await self.append_all([change])
         if answer is not None:
             raise answer
 
     async def append_all(self, changes: Sequence[Append]) -> list[NoetlError | None]:
-        return await self._writer.append_all([prepare(change) for change in changes])
+        answers = await self._writer.append_all([prepare(change) for change in changes])
+        self._housekeeping.note(sum(len(change.remove_commands) for change in changes))
+        return answers
 
     async def put_body(self, row: BodyRow) -> None:
         await self._rows(
@@ -92,13 +95,11 @@ class PostgresStore:
         )
         return CatalogEntry(**found)
 
-    async def ensure_partitions(self) -> int:
-        """Makes what is missing of the partitions for this and the coming weeks; to be asked once a day."""
-        (found,) = await self._rows("ensure_partitions", ahead=WEEKS_AHEAD)
-        return int(found["made"])
-
     async def forget_before(self, moment: float) -> int:
-        """Removes executions that ended before a moment (seconds since 1970), and says how many they were."""
+        """Removes executions that ended before a moment (seconds since 1970), and says how many they were.
+
+        The log goes by whole weeks, so what ended in the week of that moment stays until it is over.
+        """
         (found,) = await self._rows("forget_before", moment=moment)
         return int(found["forgotten"])
 
@@ -188,12 +189,16 @@ class PostgresStore:
         before: str | None = None,
         limit: int = 50,
     ) -> list[ExecutionRow]:
-        wanted: Fields = {"path": path, "before": number_or_none(before), "limit": limit}
-        wanted["pages"] = before is not None
-        if status is None:
-            found = await self._rows("executions", **wanted)
-        else:
-            found = await self._rows("executions_with_status", status=status, **wanted)
+        query = "executions" + ("_of_path" if path is not None else "")
+        query += "_with_status" if status is not None else ""
+        found = await self._rows(
+            query,
+            status=status,
+            path=path,
+            pages=before is not None,
+            before=number_or_none(before),
+            limit=limit,
+        )
         return [_execution(row) for row in found]
 
     async def open_children(self, execution_id: str) -> list[str]:
@@ -238,7 +243,7 @@ class PostgresStore:
 
     async def put_inbox(self, row: InboxRow) -> None:
         raise StoreError(
-            f"This store has no inbox for `{row.kind}`: ask a server, or append the change to the database itself."
+            f"This store has no inbox for `{row.kind}`: ask a server, or append the change yourself."
         )
 
     async def take_inbox(self) -> list[InboxRow]:
@@ -251,10 +256,9 @@ class PostgresStore:
         return found[0] if found else None
 
     async def _rows(self, query: str, **values: object) -> list[Fields]:
-        statement = cast(LiteralString, _QUERIES[query])
         async with self._connections.one() as connection:
             try:
-                cursor = await connection.execute(statement, escaped(values), binary=True)
+                cursor = await connection.execute(_QUERIES[query], escaped(values), binary=True)
                 found = await cursor.fetchall() if cursor.description else []
             except psycopg.Error as error:
                 raise store_error(error, self._url) from error

@@ -1,8 +1,8 @@
 """Turns appends into what `noetl.append_all` takes: one JSON document and one string of bytes.
 
-Bodies travel as bytes, end to end, and rows name place and length: nothing is escaped, parsed or recoded on the
-way into the table. A `Batch` holds one change per execution at most. It checks nothing that the database has to
-know; the function does.
+Bodies travel as bytes, end to end, and rows name place and length: nothing is escaped, parsed or recoded on
+the way into the table. A `Batch` holds one change per execution at most. It checks nothing that the database
+has to know; the function does.
 """
 
 from __future__ import annotations
@@ -96,15 +96,25 @@ class Batch:
         self._rows["changes"].append(fields)
 
     def _add_events(self, prepared: PreparedChange) -> None:
-        rows, keys = self._rows["events"], prepared.change.idem_keys
-        for place, (event, body) in enumerate(zip(prepared.change.events, prepared.events, strict=True)):
-            fields: Fields = {"id": prepared.number, "seq": event.seq, "type": event.event_type}
-            if keys and keys[place] is not None:
-                fields["key"] = keys[place]
+        rows, keys, number = self._rows["events"], prepared.change.idem_keys, prepared.number
+        place = self._length + 1
+        for index, (event, body) in enumerate(zip(prepared.change.events, prepared.events, strict=True)):
+            size = len(body)
+            fields: Fields = {
+                "id": number,
+                "seq": event.seq,
+                "type": event.event_type,
+                "place": place,
+                "size": size,
+            }
+            place += size
+            if keys and keys[index] is not None:
+                fields["key"] = keys[index]
             if event.event_type == "loop.iteration.done" and "block" not in event.payload:
                 fields["loop_run"], fields["loop_index"] = event.step_run_id, event.iteration
-            fields |= self._place(body)
             rows.append(fields)
+        self._bytes += prepared.events
+        self._length = place - 1
 
     def _add_queue(self, prepared: PreparedChange) -> None:
         change, number, rows = prepared.change, prepared.number, self._rows

@@ -7,6 +7,7 @@ closed its connections; that is seen before one is used, so it costs nobody a ca
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeAlias
@@ -28,6 +29,9 @@ WAIT_SECONDS: Final = 10.0
 RECONNECT_SECONDS: Final = 3.0
 """How long the pool tries by itself, at growing intervals; after that the next call makes it try at once."""
 CONNECTIONS: Final = 8
+
+# The pool tells of connections it lost. A program that keeps logs gets that; no other shows it.
+logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
 
 
 def settings_of(url: str) -> dict[str, Any]:

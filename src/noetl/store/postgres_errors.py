@@ -26,7 +26,7 @@ _ADVICE: Final = {
     "22P02": "a name cannot be stored: it holds half a character",
     "22021": "a name cannot be stored: it holds half a character",
 }
-"""By SQLSTATE; where the driver knows none, because there was no connection, the texts below are looked for."""
+"""By SQLSTATE; where the driver knows none, for want of a connection, the texts below are looked for."""
 
 _REFUSALS: Final = (
     ("password authentication failed", "the user or the password is wrong. Correct them in the address"),
@@ -43,8 +43,8 @@ _REFUSALS: Final = (
 )
 _UNREACHABLE: Final = "it does not answer. Start it, or correct the address"
 _LOST: Final = (
-    "the connection was lost. What was asked for may have been done or not: asking again is safe, a repetition "
-    "is recognised"
+    "the connection was lost. What was asked for may have been done or not: asking again is safe, a "
+    "repetition is recognised"
 )
 
 
@@ -81,7 +81,8 @@ def store_error(error: psycopg.Error, url: str) -> StoreError:
     if is_lost(error):
         return StoreError(f"{shown_address(url)}: {_LOST} ({said}).")
     return StoreError(
-        f"{shown_address(url)}: it refused a statement. This may be a mistake in NoETL: please report it ({said})."
+        f"{shown_address(url)}: it refused a statement. This may be a mistake in NoETL: please report it "
+        f"({said})."
     )
 
 

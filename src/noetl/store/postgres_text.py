@@ -49,6 +49,6 @@ def number_of(execution_id: str) -> int:
     number = number_or_none(execution_id)
     if number is None:
         raise StoreError(
-            f"`{execution_id}` cannot be the id of an execution in PostgreSQL: ids are numbers of at most 63 bits."
+            f"`{execution_id}` cannot be the id of an execution in PostgreSQL: ids are numbers of 63 bits."
         )
     return number

@@ -1,9 +1,9 @@
 """Continuous group commit for PostgreSQL: what is asked for while an append is written goes into the next.
 
 Changes to different executions go in one call and one transaction, and are answered each for itself; a second
-change to an execution waits for the call after. There is no timer. If a call fails as a whole, its changes are
-written one by one, so that only what is wrong itself fails. After a lost connection nobody can know what was
-committed: all in that call are told, and asking again is safe.
+change to an execution waits for the call after. There is no timer. If a call fails as a whole, its changes
+are written one by one, so that only what is wrong itself fails. After a lost connection nobody can know what
+was committed: all in that call are told, and asking again is safe.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Final, LiteralString, cast
+from typing import Any, Final
 
 import psycopg
 
@@ -28,7 +28,7 @@ MOST_CHANGES: Final = 256
 ATTEMPTS: Final = 5
 """How often a call is made again that lost to another one: deadlocks are not to be expected, but possible."""
 
-_APPEND: Final = cast(LiteralString, queries("postgres")["append_all"])
+_APPEND: Final = queries("postgres")["append_all"]
 
 
 class _Request:
@@ -180,12 +180,12 @@ def _judge(prepared: PreparedChange, rows: list[dict[str, Any]]) -> NoetlError |
     for row in rows:
         if row["verdict"] == "conflict":
             return AppendConflict(
-                f"The log of execution {change.execution_id} is at {row['head'] or 0}; the change was decided at "
-                f"{change.version}."
+                f"The log of execution {change.execution_id} is at {row['head'] or 0}; the change was "
+                f"decided at {change.version}."
             )
     fenced = {unescaped(row["name"]) for row in rows if row["verdict"] == "fenced"}
     if fenced:
-        return LeaseFenced(tuple(fence.command_id for fence in change.fences if fence.command_id in fenced))
+        return LeaseFenced(tuple(sorted(fenced)))
     if known:
         return KeyReusedError(
             f"Execution {change.execution_id} has a part of this change already; append the rest alone.",

@@ -31,7 +31,7 @@ from noetl.store.sqlite_lock import OwnerLock
 
 BUSY_SECONDS: Final = 5.0
 
-_QUERIES: Final = queries("sqlite/registry")
+_QUERIES: Final = queries("sqlite", "registry")
 
 
 def open_sqlite_registry(
@@ -104,7 +104,7 @@ class SqliteRunner:
 
     def _run(self, statements: Sequence[Statement]) -> list[Found]:
         with driver_errors(self._path):
-            self._connection.execute("BEGIN IMMEDIATE")
+            self._connection.execute("BEGIN" if _only_reads(statements) else "BEGIN IMMEDIATE")
             try:
                 found = [
                     [_decoded(row) for row in self._connection.execute(_QUERIES[name], dict(values))]
@@ -119,6 +119,11 @@ class SqliteRunner:
                 self._connection.execute("ROLLBACK")
                 raise StoreError(f"A value cannot be stored ({refused}).") from refused
             return found
+
+
+def _only_reads(statements: Sequence[Statement]) -> bool:
+    """Whether nothing is written: then nobody who writes has to be waited for."""
+    return all(_QUERIES[name].startswith("SELECT") for name, _ in statements)
 
 
 def _decoded(row: sqlite3.Row) -> dict[str, Any]:

@@ -30,8 +30,8 @@ from noetl.store.protocol import (
     StoreError,
     TimerRow,
 )
-from noetl.store.queries import queries
-from noetl.store.sqlite_changes import Row, body_values, command_of, prepare
+from noetl.store.queries import for_rows, queries
+from noetl.store.sqlite_changes import MAX_ROWS, Row, body_values, command_of, prepare
 from noetl.store.sqlite_connection import (
     check_schema,
     connect,
@@ -188,13 +188,13 @@ class SqliteStore:
         self._require_owner()
 
         def renew(connection: sqlite3.Connection) -> tuple[str, ...]:
-            until = lease_end(time.time(), lease_seconds)
-            lost = []
-            for lease in leases:
-                values = (until, lease.command_id, worker_id, lease.epoch)
-                if connection.execute(_QUERIES["renew"], values).rowcount == 0:
-                    lost.append(lease.command_id)
-            return tuple(lost)
+            until, kept = lease_end(time.time(), lease_seconds), set()
+            for first in range(0, len(leases), MAX_ROWS):
+                some = leases[first : first + MAX_ROWS]
+                pairs = [value for lease in some for value in (lease.command_id, lease.epoch)]
+                query = for_rows(_QUERIES["renew"], len(some))
+                kept |= {row[0] for row in connection.execute(query, [until, worker_id, *pairs]).fetchall()}
+            return tuple(lease.command_id for lease in leases if lease.command_id not in kept)
 
         return await self._writer.run(renew)
 

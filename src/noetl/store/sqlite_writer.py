@@ -1,6 +1,8 @@
-"""The one thread that writes a SQLite database, and its continuous group commit.
+"""The one place that writes a SQLite database, and its continuous group commit.
 
-Whatever is queued when the last commit returns goes into the next transaction together; there is no timer.
+Whatever has been asked for when the last commit returns goes into the next transaction together; there is no
+timer. A quick disk is written by the event loop itself: handing a commit to a thread and back takes longer
+than the commit. From a disk that is slow again and again the loop is spared by a thread.
 First the whole batch is written at once. If anything in it fails, the transaction is rolled back and the
 batch is written again piece by piece, each in a savepoint, so that only what is wrong itself fails. Nobody
 is told of success before the commit.
@@ -28,6 +30,9 @@ from noetl.store.sqlite_connection import driver_errors, store_error
 Result = TypeVar("Result")
 Job: TypeAlias = Callable[[sqlite3.Connection], Any]
 
+SLOW_SECONDS: Final = 0.01
+SLOW_IN_A_ROW: Final = 5
+"""After so many commits that took so long, a thread writes from then on."""
 KNOWN_HEADS: Final = 10_000
 """Of how many executions the writer remembers how far their log goes."""
 
@@ -61,7 +66,7 @@ class _Head:
 
 
 class Writer:
-    """Owns the writing connection: no other thread may use it until `stop` has returned."""
+    """Owns the writing connection: nobody else may use it until `stop` has returned."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path | None) -> None:
         self._connection = connection
@@ -71,10 +76,9 @@ class Writer:
         self._closed = False
         self._heads: dict[str, _Head] = {}
         self._pending = ChangeSet()
-        # A daemon: a program that forgets to close its store must still be able to end. All that was
-        # acknowledged is on the disk.
-        self._thread = threading.Thread(target=self._serve, name="noetl-sqlite-writer", daemon=True)
-        self._thread.start()
+        self._asked: list[_Request] = []
+        self._slow = 0
+        self._thread: threading.Thread | None = None
 
     async def append(self, prepared: PreparedChange) -> None:
         await self._put(_Request(prepared))
@@ -117,17 +121,42 @@ class Writer:
             if not self._closed:
                 self._closed = True
                 self._queue.put(None)
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
+        elif self._asked:
+            asked, self._asked = self._asked, []
+            self._handle(asked)
+            _answer(asked)
 
     async def _put(self, request: _Request) -> Any:  # noqa: ANN401 - what the job gives
         self._queue_all((request,))
         return await request.future
 
     def _queue_all(self, requests: Sequence[_Request]) -> None:
+        """Those that are asked for in one pass of the event loop are written together."""
         with self._closing:
             if self._closed:
                 raise StoreError("The store is closed. Open it again to go on.")
-            self._queue.put(requests)
+            if self._thread is not None:
+                self._queue.put(requests)
+                return
+            if requests and not self._asked:
+                requests[0].loop.call_soon(self._serve_loop)
+            self._asked.extend(requests)
+
+    def _serve_loop(self) -> None:
+        asked, self._asked = self._asked, []
+        if not asked:  # the store was closed in between, which has written them
+            return
+        began = time.perf_counter()
+        self._handle(asked)
+        self._slow = self._slow + 1 if time.perf_counter() - began > SLOW_SECONDS else 0
+        _resolve(asked)
+        if self._slow >= SLOW_IN_A_ROW:
+            # A daemon: a program that forgets to close its store must still be able to end. All that was
+            # acknowledged is on the disk.
+            self._thread = threading.Thread(target=self._serve, name="noetl-sqlite-writer", daemon=True)
+            self._thread.start()
 
     def _serve(self) -> None:
         stopping = False
@@ -136,7 +165,7 @@ class Writer:
             waiting = self._queue.get()
             with contextlib.suppress(Empty):
                 while waiting is not None:
-                    batch += waiting
+                    batch.extend(waiting)
                     waiting = self._queue.get_nowait()
                 stopping = True
             self._handle(batch)

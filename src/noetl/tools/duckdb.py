@@ -9,22 +9,14 @@ from msgspec import Meta
 
 from noetl.records.tool import ToolDescription
 from noetl.tools.outcomes import failed
-from noetl.tools.sql import SQL_FIELDS, SQL_ONE_OF, SQL_SYNONYMS, SqlConfig
+from noetl.tools.sql import SQL_FIELDS, SQL_ONE_OF, SQL_SYNONYMS, FileSqlConfig
 
 if TYPE_CHECKING:
     from noetl.records.outcome import Outcome
     from noetl.records.protocols import ToolCall, ToolContext
 
 
-class DuckdbConfig(SqlConfig, frozen=True, kw_only=True):
-    database: Annotated[
-        str | None,
-        Meta(description="The database file, under the execution's folder; by default one in memory."),
-    ] = None
-    dsn: Annotated[str | None, Meta(description="The same as `database`.")] = None
-    read_only: Annotated[bool, Meta(description="Whether the file is opened without the right to write.")] = (
-        False
-    )
+class DuckdbConfig(FileSqlConfig, frozen=True, kw_only=True):
     extensions: Annotated[
         list[str] | None, Meta(description="Extensions to load; the operator decides which may be used.")
     ] = None

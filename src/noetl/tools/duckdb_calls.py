@@ -34,12 +34,11 @@ from noetl.tools.sql_calls import (
     read_config,
     sql_text,
 )
-from noetl.tools.sql_rows import BATCH, add_rows, column_names
+from noetl.tools.sql_files import MEMORY, FileJob
 from noetl.tools.sql_statements import Positions
-from noetl.tools.sql_tables import bound, table_write
+from noetl.tools.sql_tables import bound
 from noetl.tools.threads import in_thread
 
-MEMORY: Final = ":memory:"
 MEMORY_LIMIT: Final = "1GB"
 THREADS: Final = 4
 ROWS_PER_INSERT: Final = 200
@@ -89,52 +88,25 @@ def _is_locked(error: duckdb.Error) -> bool:
     return isinstance(error, duckdb.IOException) and "lock" in str(error)
 
 
-class _Job:
-    """One call's work; everything but `interrupt` happens in its thread."""
-
+class _Job(FileJob[DuckdbConfig, duckdb.DuckDBPyConnection]):
     def __init__(self, config: DuckdbConfig, args: object, folder: Path) -> None:
-        self._config = config
-        self._folder = folder
-        self._stopped = False
-        self._lock = threading.Lock()
-        self._connection: duckdb.DuckDBPyConnection | None = None
-        self._write = None if config.table is None else table_write(config, args)
-        self._text = "" if self._write is not None else with_folder(sql_text(config), folder)
+        super().__init__(config, args, folder)
+        self._text = "" if self.write is not None else with_folder(sql_text(config), folder)
 
-    def interrupt(self) -> None:
-        with self._lock:
-            self._stopped = True
-            if self._connection is not None:
-                self._connection.interrupt()
-
-    def work(self) -> list[dict[str, Any]]:
-        connection = self._connect()
-        try:
-            with self._lock:
-                self._connection = connection
-            self._close_to_outside(connection)
-            self._load_extensions(connection)
-            return self._run(connection)
-        finally:
-            with self._lock:
-                self._connection = None
-            connection.close()
-
-    def _connect(self) -> duckdb.DuckDBPyConnection:
-        database = self._config.database or self._config.dsn or MEMORY
+    def connect(self) -> duckdb.DuckDBPyConnection:
         settings: dict[str, Any] = {
             "memory_limit": MEMORY_LIMIT,
             "threads": str(THREADS),
-            "temp_directory": str(self._folder / ".duckdb"),
+            "temp_directory": str(self.folder / ".duckdb"),
             "autoinstall_known_extensions": "false",
             "allow_community_extensions": "false",
             # Otherwise a name that is no table is looked up among the variables of this very code.
             "python_enable_replacements": "false",
         }
-        if database == MEMORY:
+        if self.database == MEMORY:
             return duckdb.connect(MEMORY, config=settings)
-        path = under(self._folder, database)
-        read_only = self._config.read_only
+        path = under(self.folder, self.database)
+        read_only = self.config.read_only
         if not read_only:
             path.parent.mkdir(parents=True, exist_ok=True)
         until = time.monotonic() + OPEN_WAIT_SECONDS
@@ -143,12 +115,15 @@ class _Job:
                 return duckdb.connect(path, read_only=read_only, config=settings)
             except duckdb.ConnectionException:
                 # Another task of the execution has the file open in the other mode.
-                if time.monotonic() > until or self._stopped:
+                if time.monotonic() > until or self.stopped:
                     raise
                 time.sleep(0.02)
 
+    def interruption(self) -> Exception:
+        return duckdb.InterruptException("interrupted")
+
     def _close_to_outside(self, connection: duckdb.DuckDBPyConnection) -> None:
-        root = str(self._folder).replace("'", "''")
+        root = str(self.folder).replace("'", "''")
         with _SETTING_UP:
             # Connections to one file share these settings; the first of them has locked them already.
             locked = connection.execute("SELECT current_setting('lock_configuration')").fetchone()
@@ -163,7 +138,7 @@ class _Job:
                 connection.execute(statement)
 
     def _load_extensions(self, connection: duckdb.DuckDBPyConnection) -> None:
-        for name in self._config.extensions or ():
+        for name in self.config.extensions or ():
             if not name.isidentifier():
                 raise invalid(f"`{name}` is not the name of a DuckDB extension")
             try:
@@ -172,8 +147,10 @@ class _Job:
                 message = f"the DuckDB extension `{name}` is not opened by the operator"
                 raise CallFailedError(ACCESS, message) from None
 
-    def _run(self, connection: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
-        if self._write is not None:
+    def run(self, connection: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
+        self._close_to_outside(connection)
+        self._load_extensions(connection)
+        if self.write is not None:
             self._insert(connection)
             return []
         found = connection.extract_statements(self._text)
@@ -192,13 +169,12 @@ class _Job:
         self, connection: duckdb.DuckDBPyConnection, found: list[duckdb.Statement]
     ) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = []
-        params = self._config.params
-        positions = Positions(params) if isinstance(params, list) else None
+        positions = self.positions()
         for statement in found:
-            self._check_stopped()
+            self.check_stopped()
             connection.execute(statement, self._values(statement, positions))
             if _returns_rows(statement, connection):
-                rows = self._fetch(connection)
+                rows = self.rows_of(connection)
         if positions is not None:
             positions.check_all_taken()
         return rows
@@ -209,36 +185,24 @@ class _Job:
             if "?" in without_quotes(statement.query, "duckdb"):
                 return positions.take(len(wanted))
             return {name: positions.at(int(name)) for name in wanted if name.isdigit()}
-        params = self._config.params
+        params = self.config.params
         given: dict[str, Any] = params if isinstance(params, dict) else {}
         missing = sorted(name for name in wanted if name not in given)
         if missing:
             raise invalid(f"`params` has no value named `{missing[0]}`")
         return {name: given[name] for name in wanted}
 
-    def _fetch(self, connection: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = []
-        names = column_names(column[0] for column in connection.description)
-        while fetched := connection.fetchmany(BATCH):
-            self._check_stopped()
-            add_rows(rows, names, fetched)
-        return rows
-
     def _insert(self, connection: duckdb.DuckDBPyConnection) -> None:
-        assert self._write is not None
+        assert self.write is not None
         connection.execute("BEGIN")
-        for columns, rows in self._write.batches:
+        for columns, rows in self.write.batches:
             marks = f"({', '.join('?' * len(columns))})"
             for start in range(0, len(rows), ROWS_PER_INSERT):
-                self._check_stopped()
+                self.check_stopped()
                 chunk = rows[start : start + ROWS_PER_INSERT]
-                text = self._write.insert(columns, f"VALUES {', '.join([marks] * len(chunk))}")
+                text = self.write.insert(columns, f"VALUES {', '.join([marks] * len(chunk))}")
                 connection.execute(text, [bound(row[name]) for row in chunk for name in columns])
         connection.execute("COMMIT")
-
-    def _check_stopped(self) -> None:
-        if self._stopped:
-            raise duckdb.InterruptException("interrupted")
 
 
 def _returns_rows(statement: duckdb.Statement, connection: duckdb.DuckDBPyConnection) -> bool:

@@ -11,6 +11,7 @@ import asyncio
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 import aiohttp
@@ -18,21 +19,22 @@ import msgspec
 from yarl import URL
 
 from noetl.errors import NoetlError
+from noetl.records.durations import parse_duration
 from noetl.records.outcome import Outcome
 from noetl.records.protocols import ToolCall, ToolContext
 from noetl.tools.addresses import AddressRefusedError
 from noetl.tools.call_failures import CallFailedError
-from noetl.tools.durations import seconds
 from noetl.tools.http_request import Request, RequestError, address, name_of, request_for, request_to
 from noetl.tools.http_response import (
     BodyError,
     BodyTooLargeError,
     HeadersTooLargeError,
+    Response,
     group_of,
     read_result,
 )
-from noetl.tools.http_session import HttpPolicy, TlsError, http_policy, http_session, tls_context
-from noetl.tools.outcomes import failed, ok
+from noetl.tools.http_session import HttpClient, HttpPolicy, TlsError, http_client, tls_context
+from noetl.tools.outcomes import failed, failed_with, ok
 
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 MAX_REDIRECTS: Final = 10
@@ -45,16 +47,13 @@ FETCHED_BYTES: Final = 16 << 20
 Received = TypeVar("Received")
 
 
-class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
-    connect: float | None = None
-    read: float | None = None
-    total: float | None = None
+class Timeouts(msgspec.Struct, frozen=True):
+    total: float | None
+    """Of the whole exchange, redirects and body included."""
+    client: aiohttp.ClientTimeout
 
 
-FETCH_TIMEOUTS: Final = Timeouts(connect=10, read=60)
-
-
-class Way(msgspec.Struct, frozen=True, kw_only=True):
+class Way(msgspec.Struct, frozen=True):
     """How a request travels."""
 
     timeouts: Timeouts
@@ -70,28 +69,18 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True):
 async def exchange(call: ToolCall, context: ToolContext) -> Outcome:
     started = time.monotonic()
     try:
-        policy = await http_policy(context)
+        client = await http_client(context)
         way = Way(
-            timeouts=_timeouts(call.spec),
-            tls=await tls_context(context, call.config.get("tls") or {}),
-            redirects=_redirect_limit(call.config.get("redirects", True)),
+            _timeouts(call.spec),
+            await tls_context(context, call.config.get("tls") or {}),
+            _redirect_limit(call.config.get("redirects", True)),
         )
         request = await request_for(call, context)
-        session = await http_session(context, policy)
         group, result = await _send(
-            session, request, way, lambda response: _received(response, call, context, policy)
+            client, request, way, lambda response: _received(response, call, context, client.policy)
         )
     except CallFailedError as failure:
-        return failed(
-            call,
-            started,
-            failure.kind,
-            failure.message,
-            retryable=failure.retryable,
-            details=failure.details,
-            result=failure.result,
-            http=failure.group or NO_RESPONSE,
-        )
+        return failed_with(call, started, failure, http=failure.group or NO_RESPONSE)
     except (RequestError, TlsError) as mistake:
         return failed(call, started, "config.invalid", str(mistake), http=NO_RESPONSE)
     except NoetlError as error:  # a credential that cannot be had, a result that cannot be stored
@@ -101,10 +90,9 @@ async def exchange(call: ToolCall, context: ToolContext) -> Outcome:
 
 async def fetch(request: Request, context: ToolContext, limit: int = FETCHED_BYTES) -> Fetched:
     """A small response as bytes, for the kinds that get something over HTTP; CallFailedError without one."""
-    policy = await http_policy(context)
-    session = await http_session(context, policy)
+    client = await http_client(context)
 
-    async def receive(response: aiohttp.ClientResponse) -> Fetched:
+    async def receive(response: Response) -> Fetched:
         body = bytearray()
         async for piece in response.content.iter_chunked(1 << 16):
             body += piece
@@ -112,7 +100,7 @@ async def fetch(request: Request, context: ToolContext, limit: int = FETCHED_BYT
                 raise _too_large(name_of(request.url), limit)
         return Fetched(status=response.status, body=bytes(body))
 
-    return await _send(session, request, Way(timeouts=FETCH_TIMEOUTS), receive)
+    return await _send(client, request, Way(_timeouts_of(10, 60, None)), receive)
 
 
 async def download(source: str, auth: object, context: ToolContext) -> bytes:
@@ -147,7 +135,7 @@ def _judged(
     if status < 400 or status in _ok_statuses(call.spec.get("ok_status")):
         return ok(call, started, result, http=group)
     details: dict[str, Any] = {"status": status}
-    if (wait := seconds(group["headers"].get("retry-after"))) is not None:
+    if (wait := parse_duration(group["headers"].get("retry-after"))) is not None:
         details["retry_after"] = wait
     return failed(
         call,
@@ -162,40 +150,52 @@ def _judged(
 
 
 async def _send(
-    session: aiohttp.ClientSession,
-    request: Request,
-    way: Way,
-    receive: Callable[[aiohttp.ClientResponse], Awaitable[Received]],
+    client: HttpClient, request: Request, way: Way, receive: Callable[[Response], Awaitable[Received]]
 ) -> Received:
     """What `receive` makes of the response that the redirects end at."""
+    if way.timeouts.total is None:
+        return await _follow(client, request, way, receive)
     try:
         async with asyncio.timeout(way.timeouts.total):
-            for followed in range(way.redirects + 1):
-                async with await _request(session, request, way) as response:
-                    target = _target(response, request) if way.redirects else None
-                    if target is None:
-                        return await receive(response)
-                    if followed == way.redirects:
-                        break
-                    await _discard(response)
-                    request = request.redirected(response.status, target)
+            return await _follow(client, request, way, receive)
+    except TimeoutError as error:
+        raise _named(error, request.url) from error
+
+
+async def _follow(
+    client: HttpClient, request: Request, way: Way, receive: Callable[[Response], Awaitable[Received]]
+) -> Received:
+    try:
+        for followed in range(way.redirects + 1):
+            response = await _request(client, request, way)
+            try:
+                target = _target(response, request) if way.redirects else None
+                if target is None:
+                    return await receive(response)
+                if followed == way.redirects:
+                    break
+                await _discard(response)
+                request = request.redirected(response.status, target)
+            finally:
+                response.release()
+                await response.wait_for_close()
     except (aiohttp.ClientError, TimeoutError, AddressRefusedError, HeadersTooLargeError) as error:
         raise _named(error, request.url) from error
     raise CallFailedError("http.redirects", f"{name_of(request.url)} redirects once too often")
 
 
-async def _request(session: aiohttp.ClientSession, request: Request, way: Way) -> aiohttp.ClientResponse:
+async def _request(client: HttpClient, request: Request, way: Way) -> Response:
     try:
-        return await session.request(
+        if client.direct.can_send(request):
+            return await client.direct.send(request, way.tls, way.timeouts.client)
+        return await client.session.request(
             request.method,
             request.url,
             headers=request.headers,
             data=request.payload(),
             allow_redirects=False,
             ssl=way.tls,
-            timeout=aiohttp.ClientTimeout(
-                total=None, connect=way.timeouts.connect, sock_read=way.timeouts.read, ceil_threshold=3600
-            ),
+            timeout=way.timeouts.client,
         )
     except ValueError as error:  # something that only the client finds, such as a host name that is none
         if isinstance(error, aiohttp.ClientError):
@@ -204,18 +204,17 @@ async def _request(session: aiohttp.ClientSession, request: Request, way: Way) -
 
 
 async def _received(
-    response: aiohttp.ClientResponse, call: ToolCall, context: ToolContext, policy: HttpPolicy
+    response: Response, call: ToolCall, context: ToolContext, policy: HttpPolicy
 ) -> tuple[dict[str, Any], object]:
     group = group_of(response, policy)
-    where = name_of(response.url)
     try:
         return group, await read_result(response, call, context, policy)
     except BodyTooLargeError:
-        failure = _too_large(where, policy.max_body_bytes)
+        failure = _too_large(name_of(response.url), policy.max_body_bytes)
     except BodyError as mistake:
         if response.status >= 400:  # a proxy's error page: the status says more than the body
             return group, mistake.text
-        failure = CallFailedError("http.protocol", f"{where}: {mistake}")
+        failure = CallFailedError("http.protocol", f"{name_of(response.url)}: {mistake}")
         failure.result = mistake.text
     except (aiohttp.ClientError, TimeoutError) as error:
         failure = _named(error, response.url)
@@ -227,7 +226,7 @@ def _too_large(where: str, limit: int) -> CallFailedError:
     return CallFailedError("http.too_large", f"the body of {where} has more than {limit} bytes", limit=limit)
 
 
-def _target(response: aiohttp.ClientResponse, request: Request) -> URL | None:
+def _target(response: Response, request: Request) -> URL | None:
     """Where the response redirects to; None where it is none that can be followed."""
     location = response.headers.get("Location")
     if response.status not in REDIRECTS or location is None:
@@ -242,7 +241,7 @@ def _target(response: aiohttp.ClientResponse, request: Request) -> URL | None:
     return target.with_user(None).with_fragment(None)
 
 
-async def _discard(response: aiohttp.ClientResponse) -> None:
+async def _discard(response: Response) -> None:
     """Reads the body of a redirect so that the connection can be used again, unless it is unduly long."""
     size = 0
     async for piece in response.content.iter_chunked(BODY_OF_A_REDIRECT):
@@ -299,11 +298,23 @@ def _timeouts(spec: Mapping[str, Any]) -> Timeouts:
     """From `spec.timeout`, where that is a mapping; a number is the whole call's, which the worker keeps."""
     written = spec.get("timeout")
     if not isinstance(written, Mapping):
-        return Timeouts()
-    found = {name: seconds(written[name]) for name in ("connect", "read", "total") if written.get(name)}
-    if wrong := [name for name, value in found.items() if value is None]:
+        return _timeouts_of(None, None, None)
+    try:
+        return _timeouts_of(written.get("connect"), written.get("read"), written.get("total"))
+    except TypeError:  # a list or a mapping, which no cache takes
+        raise CallFailedError("config.invalid", "`timeout` holds what is not a duration") from None
+
+
+@lru_cache(maxsize=256, typed=True)  # few are ever written, and each call has some
+def _timeouts_of(connect: object, read: object, total: object) -> Timeouts:
+    written = {"connect": connect, "read": read, "total": total}
+    found = {name: parse_duration(value) if value else None for name, value in written.items()}
+    if wrong := [name for name, value in written.items() if value and found[name] is None]:
         raise CallFailedError("config.invalid", f"`timeout.{wrong[0]}` is not a duration")
-    return Timeouts(**found)
+    client = aiohttp.ClientTimeout(
+        total=None, connect=found["connect"], sock_read=found["read"], ceil_threshold=3600
+    )
+    return Timeouts(found["total"], client)
 
 
 def _redirect_limit(written: object) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +30,7 @@ NOT_IDEMPOTENT: Final = ("POST", "PATCH")
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
 OURS: Final = frozenset({"content-length", "transfer-encoding", "connection"})
 """Headers that say where a message ends: a wrong one would let a body be read as a second request."""
+USER_AGENT: Final = f"noetl/{__version__}"
 KEPT_ACROSS_ORIGINS: Final = frozenset(
     {"accept", "accept-encoding", "accept-language", "content-type", "range", "user-agent"}
 )
@@ -39,7 +41,7 @@ class RequestError(Exception):
     """A field that no request can be made of."""
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class Request(msgspec.Struct, frozen=True):
     """One request, ready to be sent; `payload` makes its body anew each time it is sent."""
 
     method: str
@@ -74,11 +76,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
             for name in {each for each in headers if each.lower() not in KEPT_ACROSS_ORIGINS}:
                 headers.popall(name, None)
         if not becomes_get:
-            return Request(
-                method=self.method, url=url, headers=headers, body=self.body, form=self.form, files=self.files
-            )
+            return Request(self.method, url, headers, self.body, self.form, self.files)
         headers.popall("Content-Type", None)
-        return Request(method="GET", url=url, headers=headers)
+        return Request("GET", url, headers)
 
 
 class File(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,35 +100,45 @@ async def request_for(call: ToolCall, context: ToolContext) -> Request:
     if method not in METHODS:
         raise RequestError("`method` is none of " + ", ".join(METHODS))
     url = address(config.get("url") or config.get("endpoint"))
-    headers = _headers(config.get("headers") or {})
-    if url.user is not None or url.password is not None:
+    headers = _headers(config["headers"]) if config.get("headers") else CIMultiDict()
+    if url.raw_user is not None or url.raw_password is not None:
         headers.setdefault("Authorization", _basic(url.user or "", url.password or ""))
         url = url.with_user(None)
-    query = _pairs("params", config.get("params") or {})
-    fields = await _credential(config.get("auth"), context)
-    query += _authorise(fields, headers)
+    query = _pairs("params", config["params"]) if config.get("params") else []
+    if auth := config.get("auth"):
+        query += _authorise(await _credential(auth, context), headers)
     if query:
         url = url.extend_query(query)
-    if method in NOT_IDEMPOTENT:
-        headers.setdefault("Idempotency-Key", call.action_id)
-    headers.setdefault("User-Agent", f"noetl/{__version__}")
-    form = tuple(_pairs("form", config.get("form") or {}))
-    files = tuple(_file(name, each, context.folder) for name, each in (config.get("files") or {}).items())
+    if method in NOT_IDEMPOTENT and "Idempotency-Key" not in headers:
+        _add_header(headers, "Idempotency-Key", call.action_id)
+    if "User-Agent" not in headers:
+        headers.add("User-Agent", USER_AGENT)
+    form = tuple(_pairs("form", config["form"])) if config.get("form") else ()
+    files: tuple[File, ...] = ()
+    if written := config.get("files"):
+        files = tuple(_file(name, each, context.folder) for name, each in written.items())
     body = None if form or files else _body(config, headers)
-    return Request(method=method, url=url, headers=headers, body=body, form=form, files=files)
+    return Request(method, url, headers, body, form, files)
 
 
 async def request_to(written: str, auth: object, context: ToolContext) -> Request:
     """A GET of an address with a credential."""
-    headers: CIMultiDict[str] = CIMultiDict({"User-Agent": f"noetl/{__version__}"})
+    headers: CIMultiDict[str] = CIMultiDict({"User-Agent": USER_AGENT})
     url = address(written)
     query = _authorise(await _credential(auth, context), headers)
-    return Request(method="GET", url=url.extend_query(query) if query else url, headers=headers)
+    return Request("GET", url.extend_query(query) if query else url, headers)
 
 
 def address(written: object) -> URL:
     """An address that a request can be sent to."""
-    if not isinstance(written, str) or BREAKS_A_LINE.search(written):
+    if not isinstance(written, str):
+        raise RequestError("`url` is not an address")
+    return _address(written)
+
+
+@lru_cache(maxsize=512)  # the pages of one address differ in their query alone
+def _address(written: str) -> URL:
+    if BREAKS_A_LINE.search(written):
         raise RequestError("`url` is not an address")
     try:
         url = URL(written.strip())

@@ -10,10 +10,14 @@ from __future__ import annotations
 import codecs
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any, Final, Literal
+from functools import lru_cache
+from typing import Any, Final, Literal, Protocol
 
 import aiohttp
 import msgspec
+from aiohttp.helpers import parse_content_type
+from multidict import CIMultiDictProxy
+from yarl import URL
 
 from noetl.records.protocols import ToolCall, ToolContext
 from noetl.records.result_ref import ref_to_data
@@ -47,6 +51,23 @@ REQUEST_ID_HEADERS: Final = (
 )
 
 
+class Response(Protocol):
+    """What is read of a response, whichever way its request went."""
+
+    @property
+    def status(self) -> int: ...
+    @property
+    def url(self) -> URL: ...
+    @property
+    def headers(self) -> CIMultiDictProxy[str]: ...
+    @property
+    def content(self) -> aiohttp.StreamReader: ...
+
+    def close(self) -> None: ...
+    def release(self) -> object: ...
+    async def wait_for_close(self) -> None: ...
+
+
 class BodyTooLargeError(Exception):
     """More bytes than the operator lets a body have."""
 
@@ -63,66 +84,75 @@ class HeadersTooLargeError(Exception):
     """More bytes than the operator lets the headers of a response have."""
 
 
-def group_of(response: aiohttp.ClientResponse, policy: HttpPolicy) -> dict[str, Any]:
+def group_of(response: Response, policy: HttpPolicy) -> dict[str, Any]:
     """The fields under `outcome.http`; a header that came more than once is joined by commas."""
     headers: dict[str, str] = {}
     for name, value in response.headers.items():
         name = name.lower()
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
-    if sum(len(name) + len(value) for name, value in headers.items()) > policy.max_header_bytes:
+    if sum(map(len, headers)) + sum(map(len, headers.values())) > policy.max_header_bytes:
         raise HeadersTooLargeError
     request_id = next((headers[name] for name in REQUEST_ID_HEADERS if name in headers), None)
     return {"status": response.status, "headers": headers, "request_id": request_id}
 
 
-async def read_result(
-    response: aiohttp.ClientResponse, call: ToolCall, context: ToolContext, policy: HttpPolicy
-) -> Any:  # noqa: ANN401 - whatever the body holds
+async def read_result(response: Response, call: ToolCall, context: ToolContext, policy: HttpPolicy) -> Any:  # noqa: ANN401 - whatever the body holds
     """The decoded body, or the data of a reference to it; null where there is none."""
     knobs = call.spec.get("result")
     knobs = knobs if isinstance(knobs, dict) else {}
     inline = knobs.get("inline_max_bytes")
-    form = _form(response)
-    text_limit = inline if isinstance(inline, int) else INLINE_MAX_BYTES
-    limit = {"json": policy.max_decoded_bytes, "text": text_limit, "unknown": text_limit, "bytes": 0}[form]
-    async with aclosing(_pieces(response, policy.max_body_bytes)) as pieces:
+    declared = _declared(response.headers.get("Content-Type"))
+    if declared.form == "json":
+        limit = policy.max_decoded_bytes
+    elif declared.form == "bytes":
+        limit = 0
+    else:
+        limit = inline if isinstance(inline, int) else INLINE_MAX_BYTES
+    content = response.content
+    came_with_head = content.is_eof() and content.total_bytes <= min(limit, policy.max_body_bytes)
+    if came_with_head and declared.form != "unknown":
+        return _decoded(content.read_nowait(), declared)
+    async with aclosing(_pieces(content, policy.max_body_bytes)) as pieces:
         start = bytearray()
         async for piece in pieces:
             start += piece
             if len(start) > limit:
                 break
         else:
-            if form != "unknown" or _is_text(start):
-                return _decoded(bytes(start), form, response)
+            if declared.form != "unknown" or _is_text(start):
+                return _decoded(bytes(start), declared)
         store = knobs.get("store") or "auto"
         async with aclosing(_joined(bytes(start), pieces)) as body:
             stored = await context.results.put(
-                call.execution_id, body, media_type=_media_type(response), store=store
+                call.execution_id, body, media_type=declared.media_type, store=store
             )
     return ref_to_data(stored)
 
 
-Form = Literal["json", "text", "unknown", "bytes"]
+class Declared(msgspec.Struct, frozen=True):
+    """What a response says that its body is."""
+
+    form: Literal["json", "text", "unknown", "bytes"]
+    media_type: str = "application/octet-stream"
+    charset: str = "utf-8"
 
 
-def _form(response: aiohttp.ClientResponse) -> Form:
-    if "Content-Type" not in response.headers:
-        return "unknown"
-    kind = response.content_type
+@lru_cache(maxsize=256)
+def _declared(header: str | None) -> Declared:
+    if header is None:
+        return Declared("unknown")
+    kind, parameters = parse_content_type(header)
+    charset = _codec(parameters.get("charset") or "utf-8")
     if kind in ("application/json", "text/json") or kind.endswith("+json"):
-        return "json"
+        return Declared("json", kind, charset)
     if kind.startswith("text/") or kind.endswith("+xml") or kind in TEXT_TYPES:
-        return "text"
-    return "bytes"
+        return Declared("text", kind, charset)
+    return Declared("bytes", kind, charset)
 
 
-def _media_type(response: aiohttp.ClientResponse) -> str:
-    return response.content_type if "Content-Type" in response.headers else "application/octet-stream"
-
-
-async def _pieces(response: aiohttp.ClientResponse, limit: int) -> AsyncGenerator[bytes, None]:
+async def _pieces(content: aiohttp.StreamReader, limit: int) -> AsyncGenerator[bytes, None]:
     size = 0
-    async for piece in response.content.iter_chunked(PIECE):
+    async for piece in content.iter_chunked(PIECE):
         size += len(piece)
         if size > limit:
             raise BodyTooLargeError
@@ -143,33 +173,31 @@ def _is_text(body: bytearray) -> bool:
     return 0 not in body
 
 
-def _decoded(body: bytes, form: Form, response: aiohttp.ClientResponse) -> Any:  # noqa: ANN401 - the body's data
+def _decoded(body: bytes, declared: Declared) -> Any:  # noqa: ANN401 - the body's data
     if not body:
         return None
-    if form == "json":
-        return _json(body, response)
-    return _text(body, response)
+    if declared.form == "json":
+        return _json(body, declared)
+    return _text(body, declared)
 
 
-def _json(body: bytes, response: aiohttp.ClientResponse) -> Any:  # noqa: ANN401 - the body's data
-    charset = _charset(response)
-    if charset not in ("utf-8", "ascii"):
-        body = _text(body, response).encode()
+def _json(body: bytes, declared: Declared) -> Any:  # noqa: ANN401 - the body's data
+    if declared.charset not in ("utf-8", "ascii"):
+        body = _text(body, declared).encode()
     try:
         return msgspec.json.decode(body.removeprefix(codecs.BOM_UTF8))
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise BodyError(
-            f"the body is declared as JSON and is not JSON: {why}", _text(body[:PIECE], response)
+            f"the body is declared as JSON and is not JSON: {why}", _text(body[:PIECE], declared)
         ) from None
 
 
-def _text(body: bytes, response: aiohttp.ClientResponse) -> str:
-    return body.removeprefix(codecs.BOM_UTF8).decode(_charset(response), "replace")
+def _text(body: bytes, declared: Declared) -> str:
+    return body.removeprefix(codecs.BOM_UTF8).decode(declared.charset, "replace")
 
 
-def _charset(response: aiohttp.ClientResponse) -> str:
-    declared = response.charset or "utf-8"
+def _codec(declared: str) -> str:
     try:
         b"".decode(declared)  # refuses names that are unknown, and codecs that do not give text
         return codecs.lookup(declared).name

@@ -20,6 +20,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from noetl.records.protocols import ToolContext
 from noetl.tools.addresses import AddressPolicy, AddressRefusedError
+from noetl.tools.http_direct import DirectRequests
 
 KEPT_ALIVE_SECONDS: Final = 30.0
 
@@ -59,15 +60,29 @@ class JudgingResolver(AbstractResolver):
         await self._system.close()
 
 
-async def http_policy(context: ToolContext) -> HttpPolicy:
+async def _policy(context: ToolContext) -> HttpPolicy:
     async def default() -> HttpPolicy:
         return HttpPolicy()
 
     return await context.shared("http.policy", default)
 
 
-async def http_session(context: ToolContext, policy: HttpPolicy) -> aiohttp.ClientSession:
-    async def make() -> aiohttp.ClientSession:
+class HttpClient:
+    """The session with its rules, and what sends small requests over its connections."""
+
+    def __init__(self, policy: HttpPolicy, session: aiohttp.ClientSession) -> None:
+        self.policy = policy
+        self.session = session
+        self.direct = DirectRequests(session)
+
+    async def close(self) -> None:
+        await self.session.close()
+
+
+async def http_client(context: ToolContext) -> HttpClient:
+    async def make() -> HttpClient:
+        policy = await _policy(context)
+
         def judged_socket(info: tuple[Any, ...]) -> socket.socket:
             # An address that was written as one is not resolved, so this is where it is judged.
             if not policy.addresses.permits(info[4][0]):
@@ -80,11 +95,12 @@ async def http_session(context: ToolContext, policy: HttpPolicy) -> aiohttp.Clie
             limit=0,  # the worker's slots are the limit; a second one would make calls wait unseen
             keepalive_timeout=KEPT_ALIVE_SECONDS,
         )
-        return aiohttp.ClientSession(
+        session = aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None),
         )
+        return HttpClient(policy, session)
 
     return await context.shared("http.session", make)
 

@@ -13,6 +13,7 @@ from typing import Any
 from noetl.ids import timestamp
 from noetl.records.outcome import Outcome, OutcomeError, OutcomeMeta
 from noetl.records.protocols import ToolCall
+from noetl.tools.call_failures import CallFailedError
 
 
 def ok(call: ToolCall, started: float, result: object, **groups: dict[str, Any]) -> Outcome:
@@ -33,6 +34,22 @@ def failed(
     """The call failed; `retryable` says whether the same call may succeed later."""
     error = OutcomeError(kind=kind, message=message, retryable=retryable, details=dict(details or {}))
     return Outcome(status="error", meta=_meta(call, started), result=result, error=error, groups=groups)
+
+
+def failed_with(
+    call: ToolCall, started: float, failure: CallFailedError, **groups: dict[str, Any]
+) -> Outcome:
+    """The call failed with what was raised on the way."""
+    return failed(
+        call,
+        started,
+        failure.kind,
+        failure.message,
+        failure.retryable,
+        failure.details,
+        failure.result,
+        **groups,
+    )
 
 
 def _meta(call: ToolCall, started: float) -> OutcomeMeta:

@@ -1,4 +1,4 @@
-"""What `shell` and `script` have in common around a program: credentials, isolation, the outcome."""
+"""What `shell` and `script` have in common around a program: credentials and the outcome."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from noetl.records.outcome import Outcome
 from noetl.records.protocols import ToolCall, ToolContext
 from noetl.tools.outcomes import failed, ok
-from noetl.tools.programs import Ended, OutputLimitError, Program, ProgramError, run_program, text_of
+from noetl.tools.programs import Ended, OutputLimitError, Program, run_program, text_of
 
 
 async def credential_fields(auth: object, context: ToolContext) -> Mapping[str, Any]:
@@ -17,13 +17,6 @@ async def credential_fields(auth: object, context: ToolContext) -> Mapping[str, 
     if isinstance(auth, Mapping):
         return auth
     return await context.credential(str(auth))
-
-
-def require_process_isolation(spec: Mapping[str, Any]) -> None:
-    """Anything stricter must not be passed over in silence."""
-    wanted = spec.get("isolation", "process")
-    if wanted != "process":
-        raise ProgramError(f"the isolation `{wanted}` is not available for this tool; `process` is")
 
 
 async def outcome_of(call: ToolCall, context: ToolContext, started: float, program: Program) -> Outcome:

@@ -2,7 +2,7 @@
 
 A child has a session of its own, a clean environment and a private folder for temporary files. It is ended
 with all of its group when it is done, when the task is cancelled, and when the process that started it
-dies; what has left the group is found by its tag, as with code processes, except after that last case.
+dies; what has left the group is found by its tag, as with code processes.
 Texts that may hold secrets reach it through unnamed files, never through its command line. What an exit
 code means is for the caller.
 """
@@ -24,11 +24,11 @@ from typing import IO, Any, Final
 
 import msgspec
 
-from noetl.tools.processes.limits import Limits
-from noetl.tools.processes.orphans import TAG_VARIABLE, adopt_orphans, end_orphans
+from noetl.tools.processes.guardian import SHELL, TAG_VARIABLE
+from noetl.tools.processes.limits import Limits, ulimits
+from noetl.tools.processes.orphans import adopt_orphans, end_orphans, family
+from noetl.tools.processes.sandbox import PATH, Sandbox
 
-PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-SHELL: Final = "/bin/sh"
 GRACE_SECONDS: Final = 3.0
 """Between being asked to end and being ended."""
 LEFT_OPEN_SECONDS: Final = 0.5
@@ -62,6 +62,9 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     credential: bytes | None = None
     """Readable by the program under the name that the variable NOETL_AUTH holds."""
     limits: Limits
+    sandbox: Sandbox | None = None
+    reads: Sequence[Path] = ()
+    """Folders that it must be able to read, if it runs in a sandbox."""
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +107,7 @@ async def run_program(program: Program, log: Callable[[str], None]) -> Ended:
         temporary = files.enter_context(
             tempfile.TemporaryDirectory(prefix="noetl-", ignore_cleanup_errors=True)
         )
-        tag = Path(temporary).name
+        tag = f"{family()}-{Path(temporary).name}"
         env = {"PATH": PATH, "LANG": "C.UTF-8", "HOME": str(program.cwd), "TMPDIR": temporary}
         passed = []
         argv = list(program.argv)
@@ -115,6 +118,8 @@ async def run_program(program: Program, log: Callable[[str], None]) -> Ended:
             passed.append(files.enter_context(unnamed_file(program.credential)))
             env["NOETL_AUTH"] = f"/dev/fd/{passed[-1]}"
         stdin = files.enter_context(unnamed_file(program.stdin or b""))
+        if program.sandbox is not None:
+            argv = _in_sandbox(program, program.sandbox, argv, Path(temporary))
         adopt_orphans()
         child = _start(program, argv, env | dict(program.env) | {TAG_VARIABLE: tag}, passed, stdin)
         try:
@@ -122,6 +127,12 @@ async def run_program(program: Program, log: Callable[[str], None]) -> Ended:
         finally:
             await _end(child)
             await asyncio.to_thread(end_orphans, lambda found: found == tag)
+
+
+def _in_sandbox(program: Program, sandbox: Sandbox, argv: list[str], temporary: Path) -> list[str]:
+    if not program.cwd.resolve().is_relative_to(sandbox.folder.resolve()):
+        raise ProgramError("`cwd` lies outside the execution's folder, where a sandbox has no access")
+    return sandbox.wrapped(argv, temporary, program.reads)
 
 
 class Child:
@@ -169,7 +180,7 @@ def _start(program: Program, argv: list[str], env: dict[str, str], passed: list[
     theirs, ours = os.pipe()
     try:
         process = subprocess.Popen(
-            [SHELL, "-c", _ulimits(program.limits) + LIFELINE, SHELL, str(theirs), *argv],
+            [SHELL, "-c", ulimits(program.limits, with_cpu=True) + LIFELINE, SHELL, str(theirs), *argv],
             stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -184,17 +195,6 @@ def _start(program: Program, argv: list[str], env: dict[str, str], passed: list[
     finally:
         os.close(theirs)
     return Child(process, ours)
-
-
-def _ulimits(limits: Limits) -> str:
-    wanted = {
-        "-c": 0,
-        "-v": None if limits.memory is None else max(limits.memory // 1024, 1),
-        "-t": None if limits.cpu_seconds is None else max(int(limits.cpu_seconds), 1),
-        "-n": limits.open_files,
-        "-f": None if limits.file_bytes is None else max(limits.file_bytes // 512, 1),
-    }
-    return "".join(f"ulimit {flag} {value}; " for flag, value in wanted.items() if value is not None)
 
 
 async def _attend(child: Child, program: Program, log: Callable[[str], None]) -> Ended:

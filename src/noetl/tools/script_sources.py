@@ -21,12 +21,13 @@ from noetl.errors import NoetlError
 from noetl.records.outcome import Outcome
 from noetl.records.protocols import ToolCall, ToolContext
 from noetl.tools.call_failures import CallFailedError
-from noetl.tools.outcomes import failed
+from noetl.tools.outcomes import failed, failed_with
 from noetl.tools.paths import PathRefusedError, under
+from noetl.tools.processes.guardian import SHELL
 from noetl.tools.processes.limits import limits_from
-from noetl.tools.program_outcomes import credential_fields, outcome_of, require_process_isolation
+from noetl.tools.processes.sandbox import Sandbox, sandbox_for
+from noetl.tools.program_outcomes import credential_fields, outcome_of
 from noetl.tools.programs import (
-    SHELL,
     Program,
     ProgramError,
     credential_text,
@@ -42,7 +43,7 @@ NOT_STARTED: Final = {"exit_code": None}
 async def run_script(call: ToolCall, context: ToolContext) -> Outcome:
     started = time.monotonic()
     try:
-        require_process_isolation(call.spec)
+        sandbox = await sandbox_for(call.spec, context.folder)
         source = str(call.config.get("source") or "")
         with ExitStack() as copies:
             if "://" in source:
@@ -58,25 +59,17 @@ async def run_script(call: ToolCall, context: ToolContext) -> Outcome:
                     message = "the script is another one than its checksum says, and was not run"
                     return failed(call, started, "script.checksum", message, shell=NOT_STARTED)
                 script = _copy(copies, script.name, content)
-            program = await _program(call, context, script)
+            program = await _program(call, context, script, sandbox)
             return await outcome_of(call, context, started, program)
     except ProgramError as error:
         return failed(call, started, "script.start", str(error), shell=NOT_STARTED)
     except CallFailedError as failure:
-        return failed(
-            call,
-            started,
-            failure.kind,
-            failure.message,
-            retryable=failure.retryable,
-            details=failure.details,
-            shell=NOT_STARTED,
-        )
+        return failed_with(call, started, failure, shell=NOT_STARTED)
     except NoetlError as error:  # a credential that cannot be had, a limit that is none
         return failed(call, started, error.code, error.message, shell=NOT_STARTED)
 
 
-async def _program(call: ToolCall, context: ToolContext, script: Path) -> Program:
+async def _program(call: ToolCall, context: ToolContext, script: Path, sandbox: Sandbox | None) -> Program:
     config = call.config
     fields = {} if "://" in str(config["source"]) else await credential_fields(config.get("auth"), context)
     stdin = config.get("stdin")
@@ -87,6 +80,8 @@ async def _program(call: ToolCall, context: ToolContext, script: Path) -> Progra
         stdin=msgspec.json.encode(call.args) if stdin is None else str(stdin).encode(),
         credential=credential_text(fields),
         limits=limits_from(call.spec.get("resources")),
+        sandbox=sandbox,
+        reads=(script.parent,),
     )
 
 

@@ -26,7 +26,7 @@ from noetl.records.protocols import ToolCall, ToolContext
 from noetl.tools.call_failures import CallFailedError
 from noetl.tools.http_exchange import Fetched, fetch, is_retryable
 from noetl.tools.http_request import Request, RequestError, address
-from noetl.tools.outcomes import failed, ok
+from noetl.tools.outcomes import failed, failed_with, ok
 
 AWS_TARGET: Final = "secretsmanager.GetSecretValue"
 AWS_OVERLOADED: Final = ("Throttling", "InternalService", "TooManyRequests")
@@ -38,14 +38,7 @@ async def fetch_secret(call: ToolCall, context: ToolContext) -> Outcome:
     try:
         value = _field(await _value(config, context), config.get("field"))
     except CallFailedError as failure:
-        return failed(
-            call,
-            started,
-            failure.kind,
-            failure.message,
-            retryable=failure.retryable,
-            details=failure.details,
-        )
+        return failed_with(call, started, failure)
     except RequestError as mistake:
         return failed(call, started, "config.invalid", f"the secret manager cannot be asked: {mistake}")
     except NoetlError as error:  # a credential that cannot be had

@@ -12,9 +12,11 @@ from noetl.errors import NoetlError
 from noetl.records.outcome import Outcome
 from noetl.records.protocols import ToolCall, ToolContext
 from noetl.tools.outcomes import failed
+from noetl.tools.processes.guardian import SHELL
 from noetl.tools.processes.limits import limits_from
-from noetl.tools.program_outcomes import credential_fields, outcome_of, require_process_isolation
-from noetl.tools.programs import SHELL, Program, ProgramError, credential_text, environment, folder_of
+from noetl.tools.processes.sandbox import sandbox_for
+from noetl.tools.program_outcomes import credential_fields, outcome_of
+from noetl.tools.programs import Program, ProgramError, credential_text, environment, folder_of
 
 STOP_IF_FAILED = "case $? in 0) ;; *) exit $? ;; esac"
 
@@ -32,7 +34,6 @@ async def run_commands(call: ToolCall, context: ToolContext) -> Outcome:
 
 async def _program(call: ToolCall, context: ToolContext) -> Program:
     config = call.config
-    require_process_isolation(call.spec)
     commands = config.get("cmds") if config.get("cmds") is not None else config.get("command")
     stdin = config.get("stdin")
     return Program(
@@ -43,6 +44,7 @@ async def _program(call: ToolCall, context: ToolContext) -> Program:
         stdin=None if stdin is None else str(stdin).encode(),
         credential=credential_text(await credential_fields(config.get("auth"), context)),
         limits=limits_from(call.spec.get("resources")),
+        sandbox=await sandbox_for(call.spec, context.folder),
     )
 
 

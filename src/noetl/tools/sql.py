@@ -36,3 +36,16 @@ class SqlConfig(msgspec.Struct, frozen=True, kw_only=True):
 SQL_ONE_OF: Final = (("query", "command", "table"),)
 SQL_SYNONYMS: Final = {"command": "query"}
 SQL_FIELDS: Final = ("query", "command")
+
+
+class FileSqlConfig(SqlConfig, frozen=True, kw_only=True):
+    """Of a kind whose database is a file."""
+
+    database: Annotated[
+        str | None,
+        Meta(description="The database file, under the execution's folder; by default one in memory."),
+    ] = None
+    dsn: Annotated[str | None, Meta(description="The same as `database`.")] = None
+    read_only: Annotated[bool, Meta(description="Whether the file is opened without the right to write.")] = (
+        False
+    )

@@ -10,7 +10,7 @@ from noetl.errors import NoetlError
 from noetl.records.outcome import Outcome
 from noetl.records.protocols import ToolCall
 from noetl.tools.call_failures import CallFailedError
-from noetl.tools.outcomes import failed
+from noetl.tools.outcomes import failed, failed_with
 from noetl.tools.paths import PathRefusedError
 from noetl.tools.sql import SqlConfig
 
@@ -58,9 +58,7 @@ def failure(
     groups: dict[str, dict[str, Any]] = {group: dict.fromkeys(fields)}
     if isinstance(error, CallFailedError):
         groups[group].update(error.group or {})
-        return failed(
-            call, started, error.kind, error.message, error.retryable, error.details, error.result, **groups
-        )
+        return failed_with(call, started, error, **groups)
     if isinstance(error, NoetlError):
         return failed(call, started, error.code, error.message, False, None, None, **groups)
     return failed(call, started, "config.invalid", str(error), False, None, None, **groups)

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
-
-from msgspec import Meta
+from typing import TYPE_CHECKING
 
 from noetl.records.tool import ToolDescription
-from noetl.tools.sql import SQL_FIELDS, SQL_ONE_OF, SQL_SYNONYMS, SqlConfig
+from noetl.tools.sql import SQL_FIELDS, SQL_ONE_OF, SQL_SYNONYMS, FileSqlConfig
 
 if TYPE_CHECKING:
     from noetl.records.outcome import Outcome
     from noetl.records.protocols import ToolCall, ToolContext
 
 
-class SqliteConfig(SqlConfig, frozen=True, kw_only=True):
-    database: Annotated[
-        str | None,
-        Meta(description="The database file, under the execution's folder; by default one in memory."),
-    ] = None
-    dsn: Annotated[str | None, Meta(description="The same as `database`.")] = None
-    read_only: Annotated[bool, Meta(description="Whether the file is opened without the right to write.")] = (
-        False
-    )
+class SqliteConfig(FileSqlConfig, frozen=True, kw_only=True):
+    pass
 
 
 DESCRIPTION = ToolDescription(

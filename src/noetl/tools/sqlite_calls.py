@@ -7,7 +7,6 @@ closed to the text too, not only to `database`.
 from __future__ import annotations
 
 import sqlite3
-import threading
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -29,15 +28,14 @@ from noetl.tools.sql_calls import (
     read_config,
     sql_text,
 )
-from noetl.tools.sql_rows import BATCH, add_rows, column_names
-from noetl.tools.sql_statements import Positions, Statement, manages_transactions, statements
-from noetl.tools.sql_tables import bound, table_write
+from noetl.tools.sql_files import MEMORY, FileJob
+from noetl.tools.sql_statements import Statement, manages_transactions, statements
+from noetl.tools.sql_tables import bound
 from noetl.tools.sqlite import DESCRIPTION, SqliteConfig
 from noetl.tools.threads import in_thread
 
 BUSY_SECONDS: Final = 2.0
 """How long a statement waits for a lock before the call fails and may be retried."""
-MEMORY: Final = ":memory:"
 
 # These work outside transactions only, or mean something else inside.
 _BEFORE_TRANSACTION: Final = frozenset(("pragma", "attach", "detach", "vacuum"))
@@ -68,48 +66,25 @@ def _translated(error: sqlite3.Error) -> CallFailedError:
     return failed
 
 
-class _Job:
-    """One call's work; everything but `interrupt` happens in its thread."""
-
+class _Job(FileJob[SqliteConfig, sqlite3.Connection]):
     def __init__(self, config: SqliteConfig, args: object, folder: Path) -> None:
-        self._config = config
-        self._folder = folder
-        self._stopped = False
-        self._lock = threading.Lock()
-        self._connection: sqlite3.Connection | None = None
-        self._write = None if config.table is None else table_write(config, args)
+        super().__init__(config, args, folder)
         self._statements: list[Statement] = []
-        if self._write is None:
+        if self.write is None:
             self._statements = statements(sql_text(config), "sqlite", sqlite3.complete_statement)
 
-    def interrupt(self) -> None:
-        with self._lock:
-            self._stopped = True
-            if self._connection is not None:
-                self._connection.interrupt()
-
-    def work(self) -> list[dict[str, Any]]:
-        connection = self._connect()
-        try:
-            with self._lock:
-                self._connection = connection
-            connection.set_authorizer(self._authorize)
-            return self._run(connection)
-        finally:
-            with self._lock:
-                self._connection = None
-            connection.close()
-
-    def _connect(self) -> sqlite3.Connection:
-        database = self._config.database or self._config.dsn or MEMORY
-        if database == MEMORY:
+    def connect(self) -> sqlite3.Connection:
+        if self.database == MEMORY:
             return sqlite3.connect(MEMORY, isolation_level=None)
-        path = under(self._folder, database)
-        mode = "ro" if self._config.read_only else "rwc"
+        path = under(self.folder, self.database)
+        mode = "ro" if self.config.read_only else "rwc"
         if mode == "rwc":
             path.parent.mkdir(parents=True, exist_ok=True)
         uri = f"{path.as_uri()}?mode={mode}"
         return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_SECONDS)
+
+    def interruption(self) -> Exception:
+        return sqlite3.OperationalError("interrupted")
 
     def _authorize(
         self, action: int, first: str | None, second: str | None, database: str | None, trigger: str | None
@@ -122,7 +97,7 @@ class _Job:
                 inside = (
                     first is not None
                     and not first.startswith("file:")
-                    and Path(first) == under(self._folder, first)
+                    and Path(first) == under(self.folder, first)
                 )
             except PathRefusedError:
                 inside = False
@@ -131,13 +106,14 @@ class _Job:
             return sqlite3.SQLITE_DENY
         return sqlite3.SQLITE_OK
 
-    def _run(self, connection: sqlite3.Connection) -> list[dict[str, Any]]:
-        if self._write is not None:
+    def run(self, connection: sqlite3.Connection) -> list[dict[str, Any]]:
+        connection.set_authorizer(self._authorize)
+        if self.write is not None:
             self._begin(connection)
-            for batch in self._write.batches:
+            for batch in self.write.batches:
                 marks = ", ".join("?" * len(batch.columns))
-                text = self._write.insert(batch.columns, f"VALUES ({marks})")
-                self._check_stopped()
+                text = self.write.insert(batch.columns, f"VALUES ({marks})")
+                self.check_stopped()
                 connection.executemany(
                     text, ([self._bound(row[name]) for name in batch.columns] for row in batch.rows)
                 )
@@ -153,13 +129,12 @@ class _Job:
 
     def _run_statements(self, connection: sqlite3.Connection, own: bool) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = []
-        params = self._config.params
-        positions = Positions(params) if isinstance(params, list) else None
+        positions, params = self.positions(), self.config.params
         given = params if isinstance(params, dict) else {}
         named = {name: self._bound(value) for name, value in given.items()}
         alone = len(self._statements) == 1
         for statement in self._statements:
-            self._check_stopped()
+            self.check_stopped()
             if not (own or alone or connection.in_transaction or statement.word in _BEFORE_TRANSACTION):
                 self._begin(connection)
             values: Any = named
@@ -167,26 +142,14 @@ class _Job:
                 values = [self._bound(value) for value in positions.take(statement.bare.count("?"))]
             cursor = connection.execute(statement.text, values)
             if cursor.description is not None:
-                rows = self._fetch(cursor)
+                rows = self.rows_of(cursor)
         if positions is not None:
             positions.check_all_taken()
         return rows
 
     def _begin(self, connection: sqlite3.Connection) -> None:
         # Taking the write lock at once spares two writers the deadlock of both upgrading.
-        connection.execute("BEGIN" if self._config.read_only else "BEGIN IMMEDIATE")
-
-    def _fetch(self, cursor: sqlite3.Cursor) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = []
-        names = column_names(column[0] for column in cursor.description)
-        while fetched := cursor.fetchmany(BATCH):
-            self._check_stopped()
-            add_rows(rows, names, fetched)
-        return rows
-
-    def _check_stopped(self) -> None:
-        if self._stopped:
-            raise sqlite3.OperationalError("interrupted")
+        connection.execute("BEGIN" if self.config.read_only else "BEGIN IMMEDIATE")
 
     @staticmethod
     def _bound(value: object) -> object:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import time
 from datetime import datetime
 
+from noetl.records.durations import parse_duration
 from noetl.records.outcome import Outcome
 from noetl.records.protocols import ToolCall, ToolContext
-from noetl.tools.durations import seconds
 from noetl.tools.outcomes import failed, ok
 
 
@@ -19,7 +19,7 @@ async def wait(call: ToolCall, context: ToolContext) -> Outcome:
     started = time.monotonic()
     config = call.config
     if config.get("duration") is not None:
-        duration = seconds(config["duration"])
+        duration = parse_duration(config["duration"])
         if duration is None:
             return failed(call, started, "config.invalid", "`duration` is not a duration")
         await context.sleep_until(context.began + duration)

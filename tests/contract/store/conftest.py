@@ -3,29 +3,51 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TypeAlias
 
+import psycopg
 import pytest
 
 from noetl.store.memory import MemoryStore
+from noetl.store.open import open_any
+from noetl.store.postgres_schema import migrate
 from noetl.store.protocol import Store
-from noetl.store.sqlite import open_store
+from tests.postgres_server import postgres_server
 
 Scenario: TypeAlias = Callable[[Store], Awaitable[None]]
 Play: TypeAlias = Callable[[Scenario], None]
 
+TABLES = ("execution", "event", "command", "timer", "snapshot", "transient", "result", "catalog")
 
-@pytest.fixture(params=["sqlite file", "sqlite memory", "memory"])
+
+@pytest.fixture(scope="session")
+def migrated_postgres() -> Iterator[str]:
+    with postgres_server(durable=False) as server:
+        migrate(server.get_uri())
+        yield server.get_uri()
+
+
+@pytest.fixture
+def empty_postgres(migrated_postgres: str) -> str:
+    with psycopg.connect(migrated_postgres, autocommit=True) as connection:
+        connection.execute("; ".join(f"DELETE FROM noetl.{table}" for table in TABLES))
+    return migrated_postgres
+
+
+@pytest.fixture(params=["sqlite file", "sqlite memory", "memory", "postgres"])
 def play(request: pytest.FixtureRequest, tmp_path: Path) -> Play:
     """Plays a scenario on an empty store and closes it."""
     urls = {"sqlite file": f"sqlite:///{tmp_path}/noetl.db", "sqlite memory": "sqlite:///:memory:"}
+    if request.param == "postgres":
+        urls["postgres"] = request.getfixturevalue("empty_postgres")
 
     async def played(scenario: Scenario) -> None:
-        store: Store = MemoryStore() if request.param == "memory" else open_store(urls[request.param])
+        store: Store = MemoryStore() if request.param == "memory" else open_any(urls[request.param])
         try:
-            await scenario(store)
+            async with asyncio.timeout(60):
+                await scenario(store)
         finally:
             await store.close()
 

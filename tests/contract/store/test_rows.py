@@ -6,6 +6,8 @@ import asyncio
 import hashlib
 from typing import Any
 
+import pytest
+
 from noetl.store.protocol import BodyRow, InboxRow, Store
 from tests.contract.store.changes import NOW, change, command, event, execution, timer
 from tests.contract.store.conftest import Play
@@ -234,6 +236,7 @@ def test_playbooks_registered_at_once_get_versions_of_their_own(play: Play) -> N
     play(scenario)
 
 
+@pytest.mark.parametrize("play", ["sqlite file", "sqlite memory", "memory"], indirect=True)
 def test_requests_are_taken_from_the_inbox_once_in_the_order_they_came(play: Play) -> None:
     signal = InboxRow(request_id="z", kind="signal", execution_id="1", payload={"name": "go", "data": [1]})
     cancel = InboxRow(request_id="a", kind="cancel", execution_id="1")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import pytest
 
@@ -13,7 +12,8 @@ from noetl.engine import decide
 from noetl.engine.turn import Turn
 from noetl.errors import NoetlError
 from noetl.playbook.load import load
-from noetl.records.report import LeaseReport, ReportedEvent
+from noetl.records.command import HeldLease
+from noetl.records.report import AnyCommand, Claim, LeaseReport, Report, ReportedEvent, Verdict
 from noetl.store.memory import MemoryStore
 from noetl.store.protocol import Append, CatalogEntry, StoreError
 from noetl.testing import FakeClock
@@ -56,6 +56,11 @@ def play(scenario: Callable[[ControlPlane, CatalogEntry], Awaitable[None]], stor
     clock.run(whole())
 
 
+async def claimed(control: ControlPlane) -> AnyCommand:
+    (command,) = await control.claim(Claim(worker_id="w"))
+    return command
+
+
 def task_done(run_id: str) -> ReportedEvent:
     return ReportedEvent(
         idem_key="k",
@@ -76,7 +81,7 @@ def test_after_a_failed_append_the_state_is_that_of_the_log(after: bool) -> None
     store = BrokenStore(2, after=after)
 
     async def scenario(control: ControlPlane, entry: CatalogEntry) -> None:
-        await control.start(entry, {}, execution_id="1")
+        await control.begin(entry, {}, execution_id="1")
         with pytest.raises(NoetlError):
             await control.signal("1", "go", 5)
         state = await control.state("1")
@@ -94,7 +99,7 @@ def test_half_a_turn_has_not_happened() -> None:
         raise ValueError("in the middle")
 
     async def scenario(control: ControlPlane, entry: CatalogEntry) -> None:
-        await control.start(entry, {}, execution_id="1")
+        await control.begin(entry, {}, execution_id="1")
         live = await control.open("1")
         with pytest.raises(ValueError, match="middle"):
             await live.change(breaks)
@@ -113,7 +118,7 @@ def test_changes_that_come_while_one_is_written_go_together() -> None:
             await super().append(change)
 
     async def scenario(control: ControlPlane, entry: CatalogEntry) -> None:
-        await control.start(entry, {}, execution_id="1")
+        await control.begin(entry, {}, execution_id="1")
         appends.clear()
         await asyncio.gather(*(control.signal("1", "go", number) for number in range(10)))
         assert appends in ([10], [1, 9])
@@ -125,19 +130,19 @@ def test_a_report_counts_once_and_only_under_its_lease() -> None:
     store = MemoryStore()
 
     async def scenario(control: ControlPlane, entry: CatalogEntry) -> None:
-        await control.start(entry, {}, execution_id="1")
-        work = await control.claim()
+        await control.begin(entry, {}, execution_id="1")
+        work = await claimed(control)
 
-        async def told(epoch: int) -> Any:
-            report = LeaseReport(
-                command_id=work.run_id, execution_id="1", epoch=epoch, events=(task_done(work.run_id),)
-            )
-            return await control.report(report, work.run_id)
+        async def told(epoch: int) -> Verdict:
+            lease = HeldLease(command_id=work.lease.command_id, execution_id="1", epoch=epoch)
+            report = LeaseReport(lease=lease, events=(task_done(work.step_run_id),))
+            reply = await control.report(Report(worker_id="w", leases=(report,)))
+            return reply.verdicts[0]
 
-        assert (await told(work.epoch - 1)).verdict == "refused"
-        assert (await told(work.epoch)).verdict == "accepted"
+        assert (await told(work.lease.epoch - 1)).verdict == "refused"
+        assert (await told(work.lease.epoch)).verdict == "accepted"
         before = len(await store.events("1"))
-        assert (await told(work.epoch)).verdict == "accepted"
+        assert (await told(work.lease.epoch)).verdict == "accepted"
         assert len(await store.events("1")) == before
 
     play(scenario, store)
@@ -145,12 +150,12 @@ def test_a_report_counts_once_and_only_under_its_lease() -> None:
 
 def test_a_paused_execution_goes_on_without_giving_its_work_to_another() -> None:
     async def scenario(control: ControlPlane, entry: CatalogEntry) -> None:
-        await control.start(entry, {}, execution_id="1")
-        work = await control.claim()
+        await control.begin(entry, {}, execution_id="1")
+        work = await claimed(control)
         await control.pause("1")
         await control.resume("1")
-        assert control._ready.empty()
-        assert work.live.epochs == {work.run_id: work.epoch}
+        assert await control.claim(Claim(worker_id="other")) == ()
+        assert control.opened("1").held == {work.lease.command_id: work.lease.epoch}
 
     play(scenario, MemoryStore())
 
@@ -159,9 +164,11 @@ def test_another_process_takes_up_what_the_last_one_left() -> None:
     store = MemoryStore()
 
     async def scenario(control: ControlPlane, entry: CatalogEntry) -> None:
-        await control.start(entry, {}, execution_id="1")
+        await control.begin(entry, {}, execution_id="1")
         other = ControlPlane(store, builtin_kinds(), clock=FakeClock())
         await other.resume("1")
-        assert (await other.claim()).run_id == (await control.claim()).run_id
+        taken = await claimed(other)
+        assert taken.step_run_id == "1.1"
+        assert await control.claim(Claim(worker_id="w")) == ()
 
     play(scenario, store)

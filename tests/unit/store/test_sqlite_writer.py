@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noetl.store.protocol import AppendConflict, BodyRow, StoreError
+from noetl.store.protocol import AppendConflict, BodyRow, Fence, LeaseFenced, StoreError
 from noetl.store.queries import queries
 from noetl.store.sqlite import SqliteStore, open_store
 from tests.contract.store.changes import change, command, event, execution, timer
@@ -72,6 +72,56 @@ def test_an_append_of_a_running_execution_takes_few_statements(tmp_path: Path) -
     asyncio.run(scenario())
     words = [statement.split()[0] for statement in statements[: statements.index("COMMIT") + 1]]
     assert words == ["BEGIN", "UPDATE", "INSERT", "DELETE", "INSERT", "COMMIT"]
+
+
+def test_a_leased_command_and_a_fence_take_no_more_statements(tmp_path: Path) -> None:
+    statements: list[str] = []
+
+    async def scenario() -> None:
+        store = open_store(url(tmp_path))
+        await store.append(change("1", count=4, add_commands=(command("1", "a", worker_id="w"),)))
+        await store._writer.look(lambda on: on.set_trace_callback(statements.append))
+        await store.append(
+            change(
+                "1",
+                4,
+                count=6,
+                fences=(Fence(command_id="a", epoch=1),),
+                remove_commands=("a",),
+                add_commands=(command("1", "b", worker_id="w"),),
+            )
+        )
+        await store.close()
+
+    asyncio.run(scenario())
+    words = [statement.split()[0] for statement in statements[: statements.index("COMMIT") + 1]]
+    assert words == ["BEGIN", "UPDATE", "INSERT", "DELETE", "INSERT", "COMMIT"]
+
+
+def test_a_lease_that_was_rolled_back_is_forgotten(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        store = open_store(url(tmp_path))
+        await store.append(change("1", add_commands=(command("1", "c"),)))
+        released, waiting = await hold_writer(store)
+        claiming = asyncio.ensure_future(
+            store.claim(pool="default", worker_id="w", limit=1, lease_seconds=30.0)
+        )
+        odd = change("1", 1, add_commands=(command("1", "half \ud83d"),), hold_commands=("c",))
+        holding = asyncio.ensure_future(store.append(odd))
+        await asyncio.sleep(0)
+        released.set()
+        answers = await asyncio.gather(waiting, claiming, holding, return_exceptions=True)
+        assert isinstance(answers[2], StoreError)
+        (leased,) = await claiming
+        await store.append(change("1", 1, fences=(Fence(command_id="c", epoch=leased.epoch),)))
+        await store.close()
+        again = open_store(url(tmp_path))
+        await again.append(change("1", 2, fences=(Fence(command_id="c", epoch=1),), hold_commands=("c",)))
+        with pytest.raises(LeaseFenced):
+            await again.append(change("1", 3, fences=(Fence(command_id="c", epoch=1),)))
+        await again.close()
+
+    asyncio.run(scenario())
 
 
 def test_closing_writes_what_is_queued_and_refuses_what_comes_later(tmp_path: Path) -> None:

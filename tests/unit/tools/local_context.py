@@ -102,6 +102,10 @@ class LocalContext:
         found: Shared = self.made[key]
         return found
 
+    async def sleep_until(self, moment: float) -> None:
+        while (left := moment - time.time()) > 0:
+            await asyncio.sleep(left)
+
     async def wait_for_signal(self, name: str) -> Any:
         return await self.signals.setdefault(name, asyncio.Queue()).get()
 

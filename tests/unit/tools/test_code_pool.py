@@ -9,6 +9,7 @@ import select
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 
 from noetl.tools.processes.folders import remove_abandoned
+from noetl.tools.processes.guardian import guard_family
 from noetl.tools.processes.limits import DEFAULT_LIMITS, LimitError, Limits, limits_from
 from noetl.tools.processes.pool import CodePool, PoolSettings
 from noetl.tools.processes.requests import Answer, Program
@@ -346,6 +348,88 @@ def test_no_process_outlives_a_parent_that_is_killed(tmp_path: Path, sent: signa
     parent.wait()
     assert is_gone(child)
     assert is_gone(grandchild)
+
+
+def test_a_process_that_left_its_session_does_not_outlive_a_killed_parent_either(tmp_path: Path) -> None:
+    code = textwrap.dedent("""
+        import os, subprocess, time
+        sleeper = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork():
+                os._exit(0)
+            subprocess.Popen(["sleep", "1000"], start_new_session=True)
+            open("pid", "w").write(f"{os.getpid()}")
+        else:
+            os.wait()
+            open("children", "w").write(f"{sleeper.pid}")
+        time.sleep(1000)
+    """)
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path), code])
+
+    async def pids() -> list[int]:
+        calls = Calls.__new__(Calls)
+        calls.folder = tmp_path
+        return [int(await calls.file("pid")), int(await calls.file("children"))]
+
+    sleeper, daemon = asyncio.run(asyncio.wait_for(pids(), 10))
+    family = {*tagged_like(daemon), sleeper, daemon}
+    assert len(family) >= 4  # the code process, the daemon and two that sleep
+    parent.kill()
+    parent.wait()
+    assert all(is_gone(pid) for pid in family)
+
+
+def test_a_guardian_is_nobody_s_child_and_ends_with_its_worker(tmp_path: Path) -> None:
+    code = """
+import os, sys
+from pathlib import Path
+from noetl.tools.processes.orphans import adopt_orphans, family
+
+adopt_orphans()
+adopt_orphans()
+try:
+    os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+except ChildProcessError:
+    print(family(), flush=True)
+sys.stdin.read()
+"""
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert parent.stdout is not None
+    family = parent.stdout.readline().strip()
+    guardians = [
+        int(each.parent.name)
+        for each in Path("/proc").glob("[0-9]*/cmdline")
+        if b"noetl-guardian" in (words := each.read_bytes()) and family.encode() in words
+    ]
+    assert len(guardians) == 1
+    parent.communicate()
+    assert is_gone(guardians[0])
+
+
+@pytest.mark.parametrize("family", ["", "x", "ab", "0123456789abcdeF", "0123456789abcdef0"])
+def test_a_guardian_watches_over_nothing_but_a_family(family: str) -> None:
+    with pytest.raises(ValueError, match="sixteen"):
+        guard_family(family)
+
+
+def tagged_like(pid: int) -> list[int]:
+    """The processes of the same family."""
+    found = []
+    mark = next(each for each in environment_of(pid) if each.startswith(b"NOETL_PROCESS_TAG="))
+    for each in Path("/proc").glob("[0-9]*"):
+        if any(entry.startswith(mark[:34]) for entry in environment_of(int(each.name))):
+            found.append(int(each.name))
+    return found
+
+
+def environment_of(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:  # it has ended meanwhile
+        return []
 
 
 @pytest.mark.parametrize(

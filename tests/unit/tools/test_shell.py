@@ -149,9 +149,11 @@ def test_limits_hold_for_the_commands(tmp_path: Path) -> None:
 
 
 def test_a_stricter_isolation_is_not_passed_over_in_silence(tmp_path: Path) -> None:
-    outcome, _ = run(tmp_path, "touch ran", isolation="sandbox")
+    outcome, context = run(tmp_path, "touch ran", isolation="container")
     assert outcome.error is not None
-    assert "sandbox" in outcome.error.message
+    assert outcome.error.kind == "isolation.unavailable"
+    assert "container" in outcome.error.message
+    assert not (context.folder / "ran").exists()
 
 
 def test_what_runs_in_the_background_is_ended_with_the_commands(tmp_path: Path) -> None:
@@ -207,18 +209,19 @@ def test_commands_die_with_the_process_that_started_them(tmp_path: Path) -> None
 
         async def main():
             async with LocalContext(Path(sys.argv[1])) as context:
-                await shell.run(call("shell", {"cmds": "echo $$ > pid; sleep 1000; true"}), context)
+                commands = "(setsid sleep 1000 & echo $! > far); echo $$ > pid; sleep 1000; true"
+                await shell.run(call("shell", {"cmds": commands}), context)
 
         asyncio.run(main())
     """
     file = tmp_path / "execution" / "pid"
     worker = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code), str(tmp_path)])
     asyncio.run(until(lambda: file.exists() and file.read_text().endswith("\n")))
-    pid = int(file.read_text())
-    assert is_alive(pid)
+    pids = [int(file.read_text()), int(file.with_name("far").read_text())]
+    assert all(is_alive(pid) for pid in pids)
     worker.kill()
     worker.wait()
-    asyncio.run(until(lambda: not is_alive(pid)))
+    asyncio.run(until(lambda: not any(is_alive(pid) for pid in pids)))
 
 
 def test_a_worker_that_adopts_orphans_is_left_with_no_dead_ones(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from noetl.records.durations import parse_duration
 from noetl.records.outcome import Outcome
 from noetl.tools import noop, wait
-from noetl.tools.durations import seconds
 from tests.unit.tools.local_context import LocalContext, call
 
 
@@ -97,4 +97,4 @@ def test_a_wait_can_be_cancelled(tmp_path: Path) -> None:
      (True, None), (None, None), ("٣s", None), ([], None)],
 )  # fmt: skip
 def test_durations_are_read_as_people_write_them(written: object, value: float | None) -> None:
-    assert seconds(written) == value
+    assert parse_duration(written) == value

@@ -27,6 +27,7 @@ from noetl.tools.processes.tracebacks import describe, summary
 
 MAX_PACKET: Final = 1 << 16
 MODULE: Final = "__playbook__"
+decode: Final = json.JSONDecoder().raw_decode
 HELLO, RESULT, ERROR, OUTPUT, ERROR_OUTPUT = b"H", b"R", b"E", b"O", b"P"
 
 
@@ -68,7 +69,8 @@ class Child:
                 return
             if ancillary:
                 packet = body_of_large(ancillary[0][2])
-            number, program, definition, folder, variables, cpu_seconds = json.loads(packet)
+            request, _end = decode(packet.decode())
+            number, program, definition, folder, variables, cpu_seconds = request
             if definition is not None:
                 self.programs[program] = Program(*definition)
             if cpu_seconds is not None:
@@ -98,7 +100,9 @@ class Child:
     def settle(self) -> bool:
         """Puts back what code commonly changes; says no where this process is not as good as it was."""
         flushed = True
-        for stream in {sys.stdout, sys.stderr, self.streams[1], self.streams[2]}:
+        _, stdout, stderr = self.streams
+        changed = sys.stdout is not stdout or sys.stderr is not stderr
+        for stream in (stdout, stderr, sys.stdout, sys.stderr) if changed else (stdout, stderr):
             try:
                 stream.flush()
             except (OSError, ValueError, AttributeError):

@@ -74,6 +74,18 @@ def apply_limits(limits: Limits, pid: int) -> None:
             resource.prlimit(pid, kind, (ceiling, ceiling))
 
 
+def ulimits(limits: Limits, *, with_cpu: bool) -> str:
+    """The same as commands of a shell, for what is started through one."""
+    wanted = {
+        "-c": 0,
+        "-v": None if limits.memory is None else max(limits.memory // 1024, 1),
+        "-t": max(int(limits.cpu_seconds), 1) if with_cpu and limits.cpu_seconds is not None else None,
+        "-n": limits.open_files,
+        "-f": None if limits.file_bytes is None else max(limits.file_bytes // 512, 1),
+    }
+    return "".join(f"ulimit {flag} {value}; " for flag, value in wanted.items() if value is not None)
+
+
 def _size(name: str, value: object) -> int:
     if isinstance(value, str) and (match := _SIZE.fullmatch(value)) and match[2].lower() in _UNITS:
         return int(float(match[1]) * _UNITS[match[2].lower()])

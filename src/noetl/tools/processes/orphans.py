@@ -2,8 +2,9 @@
 
 A process that is killed takes its process group along. What has left the group (a daemon in a session of
 its own) is found by the tag that every code process has in its environment and hands down, and, because
-the worker adopts the orphans of its descendants, among the worker's own children. Code that wipes its
-environment escapes this; the `sandbox` isolation is for such code.
+the worker adopts the orphans of its descendants, among the worker's own children. Where the worker itself
+is killed, its guardian (see `guardian`) does the same for all tags of the worker's family. Code that wipes
+its environment escapes this; the `sandbox` isolation is for such code.
 """
 
 from __future__ import annotations
@@ -12,17 +13,37 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable
+from functools import cache
 from typing import Final
 
-TAG_VARIABLE: Final = "NOETL_PROCESS_TAG"
+from noetl.tools.processes.guardian import TAG_VARIABLE, guard_family
+
 MAX_ROUNDS: Final = 10
 _PR_SET_CHILD_SUBREAPER: Final = 36
 
 
+@cache
+def _family_of(_pid: int) -> str:
+    return os.urandom(8).hex()
+
+
+def family() -> str:
+    """What the tags of all processes begin with that this one starts; a fork has another."""
+    return _family_of(os.getpid())
+
+
 def adopt_orphans() -> bool:
-    """Makes this process the parent of every orphan among its descendants, where the system can do that."""
+    """Makes this process responsible for what its descendants leave behind, where the system can do that:
+    as its parent while this process lives, and through a guardian when it was killed."""
+    return _adopt_orphans(os.getpid())
+
+
+@cache
+def _adopt_orphans(_pid: int) -> bool:
     import ctypes  # noqa: PLC0415 - some milliseconds, which only a worker that runs code pays
 
+    # Before orphans are adopted, or the guardian would become this process's child, to be waited for.
+    guard_family(family())
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     return prctl is not None and prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
 

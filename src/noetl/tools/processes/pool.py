@@ -1,11 +1,11 @@
 """The pool of code processes: how many there are, and which of them gets what.
 
 Processes stand in groups; a group serves one key (a playbook's version and its isolation profile) under
-one set of limits, and never lends a process to another. Short tasks are queued behind one another in a
-process. When one of them overruns, or when tasks have waited for longer than a short one takes, what has
-not begun is taken back and given to other processes, and the group grows, up to what is in flight. A
-call that is cancelled while it runs costs its process; nothing that has begun is ever run again by the
-pool.
+one set of limits, in one sandbox if in any, and never lends a process to another. Short tasks are queued
+behind one another in a process. When one of them overruns, or when tasks have waited for longer than a
+short one takes, what has not begun is taken back and given to other processes, and the group grows, up to
+what is in flight. A call that is cancelled while it runs costs its process; nothing that has begun is ever
+run again by the pool.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ import msgspec
 
 from noetl.tools.processes.folders import PoolFolder, remove_abandoned
 from noetl.tools.processes.limits import Limits
-from noetl.tools.processes.orphans import adopt_orphans, end_orphans
+from noetl.tools.processes.orphans import adopt_orphans, end_orphans, family
 from noetl.tools.processes.process import CodeProcess
 from noetl.tools.processes.requests import Answer, Log, Program, Request, request_tail
+from noetl.tools.processes.sandbox import Sandbox
 
 MAX_DEPTH: Final = 8
 """How many requests may lie in one process's socket."""
@@ -53,9 +54,9 @@ class CodePool:
 
     def __init__(self, settings: PoolSettings | None = None) -> None:
         self.settings = settings or PoolSettings()
-        self.tag = secrets.token_hex(8)
+        self.tag = f"{family()}-{secrets.token_hex(4)}"
         self._folder = PoolFolder()
-        self._groups: dict[tuple[str, Limits], _Group] = {}
+        self._groups: dict[tuple[str, Limits, Sandbox | None], _Group] = {}
         self._folders_made: set[Path] = set()
         self._numbers = count(1)
         self._process_numbers = count(1)
@@ -69,14 +70,21 @@ class CodePool:
         self.closed = False
 
     async def call(
-        self, key: str, limits: Limits, program: Program, folder: Path, variables: dict[str, Any], log: Log
+        self,
+        key: str,
+        limits: Limits,
+        program: Program,
+        folder: Path,
+        variables: dict[str, Any],
+        log: Log,
+        sandbox: Sandbox | None = None,
     ) -> Answer:
         """Runs a program on variables, in a folder; cancelling this ends the code."""
         if self.closed:
             raise RuntimeError("the pool is closed")
-        group = self._groups.get((key, limits))
+        group = self._groups.get((key, limits, sandbox))
         if group is None:
-            group = self._groups[key, limits] = _Group(self, limits)
+            group = self._groups[key, limits, sandbox] = _Group(self, limits, sandbox)
         if folder not in self._folders_made:
             self._make_folder(folder)
         tail = request_tail(str(folder), variables, limits)
@@ -121,7 +129,7 @@ class CodePool:
         folder.mkdir(mode=0o700)
         self._living_tags.add(tag)  # before there is a process that could be taken for an orphan
         try:
-            process = CodeProcess(tag, group.limits, folder, group.changed, group.ended)
+            process = CodeProcess(tag, group.limits, folder, group.changed, group.ended, group.sandbox)
         except OSError:
             self._living_tags.discard(tag)
             folder.rmdir()
@@ -194,8 +202,9 @@ class CodePool:
 class _Group:
     """The processes of one key, and what waits for them."""
 
-    def __init__(self, pool: CodePool, limits: Limits) -> None:
+    def __init__(self, pool: CodePool, limits: Limits, sandbox: Sandbox | None) -> None:
         self.pool, self.limits, self.settings = pool, limits, pool.settings
+        self.sandbox = sandbox
         self.processes: list[CodeProcess] = []
         self.queue: deque[Request] = deque()
         self._programs: dict[Program, int] = {}
@@ -356,10 +365,11 @@ class _Group:
         self.dispatch()
 
     def end_idle(self, now: float) -> None:
-        """Ends what has been idle for long; the last process of a group is kept longer."""
+        """Ends what has been idle for long; the last process of a group is kept longer, unless it is in a
+        sandbox: that is made for one execution's folder."""
         idle = [each for each in self.processes if each.ready and not each.outstanding]
         for number, process in enumerate(idle):
-            patience = self.settings.idle_seconds * (5 if number == 0 else 1)
+            patience = self.settings.idle_seconds * (5 if number == 0 and self.sandbox is None else 1)
             if now - process.idle_since > patience:
                 process.kill("it was idle", in_peace=True)
 

@@ -25,9 +25,11 @@ from typing import Final
 
 import msgspec
 
-from noetl.tools.processes.limits import Limits, apply_limits
-from noetl.tools.processes.orphans import TAG_VARIABLE, kill_group
+from noetl.tools.processes.guardian import SHELL, TAG_VARIABLE
+from noetl.tools.processes.limits import Limits, apply_limits, ulimits
+from noetl.tools.processes.orphans import kill_group
 from noetl.tools.processes.requests import Answer, Failure, Request, Stream
+from noetl.tools.processes.sandbox import Sandbox
 
 INLINE_BYTES: Final = 1 << 15
 """Larger requests go as an open file beside the packet, which has room for twice this."""
@@ -53,8 +55,9 @@ class CodeProcess:
         folder: Path,
         on_change: Callable[[CodeProcess], None],
         on_end: Callable[[CodeProcess], None],
+        sandbox: Sandbox | None = None,
     ) -> None:
-        self.tag, self.limits, self.folder = tag, limits, folder
+        self.tag, self.limits, self.folder, self.sandbox = tag, limits, folder, sandbox
         self.on_change, self.on_end = on_change, on_end
         self.outstanding: dict[int, Request] = {}
         self.known_programs: set[int] = set()
@@ -74,6 +77,7 @@ class CodeProcess:
         self._loop = asyncio.get_running_loop()
         self._reaped = False
         self._output_watched = False
+        self._output_came = False
         self._left: list[Request] = []
         self._death = -1
         self._unread = b""
@@ -98,8 +102,7 @@ class CodeProcess:
         self._decoders = {stream: _decoder() for stream in self._outputs.values()}
         try:
             self._popen = subprocess.Popen(
-                [sys.executable, "-I", "-X", "utf8", "-c", _PROGRAM.format(folder=_PACKAGE_FOLDER)]
-                + [str(each) for each in given],
+                self._command(given),
                 stdin=subprocess.DEVNULL,
                 stdout=stdout_writer,
                 stderr=stderr_writer,
@@ -115,13 +118,23 @@ class CodeProcess:
         else:
             with contextlib.suppress(ProcessLookupError):  # it is dead already, which will be found out
                 _arm_lifeline(lifeline_reader, self._popen.pid)
-                apply_limits(self.limits, self._popen.pid)
+                if self.sandbox is None:
+                    apply_limits(self.limits, self._popen.pid)
         finally:
             for each in closing:
                 os.close(each)
         self._loop.add_reader(self._answers, self._answers_readable)
         self._watch_output(True)
         self._loop.add_reader(self._death, self._died)
+
+    def _command(self, given: tuple[int, ...]) -> list[str]:
+        command = [sys.executable, "-I", "-X", "utf8", "-c", _PROGRAM.format(folder=_PACKAGE_FOLDER)]
+        command += [str(each) for each in given]
+        if self.sandbox is None:
+            return command
+        # What bubblewrap starts is not the process that this one could set limits for, so it inherits them.
+        limited = f'{ulimits(self.limits, with_cpu=False)}exec "$@"'
+        return [SHELL, "-c", limited, SHELL, *self.sandbox.wrapped(command, self.folder)]
 
     def _environment(self) -> dict[str, str]:
         beside = os.path.dirname(sys.executable)
@@ -247,14 +260,17 @@ class CodeProcess:
             return 0
         if kind in (0x4F, 0x50):  # O, P: output that was left in the pipes when the task ended
             stream: Stream = "stdout" if kind == 0x4F else "stderr"
+            self._output_came = True
             request.output(stream, self._decoders[stream].decode(body))
             return 0
         del self.outstanding[number]
         if body[0] != 0x31:  # not "1"
             self.reusable = False
-        for stream, decoder in self._decoders.items():
-            if rest := decoder.decode(b"", final=True):
-                request.output(stream, rest)
+        if self._output_came:
+            self._output_came = False
+            for stream, decoder in self._decoders.items():
+                if rest := decoder.decode(b"", final=True):
+                    request.output(stream, rest)
         request.answer(_answer(kind, body))
         return 1
 
@@ -282,6 +298,7 @@ class CodeProcess:
         elif not self.ready:
             self.starting_output = (self.starting_output + text)[-2000:]
         else:
+            self._output_came = True
             for request in self.outstanding.values():
                 request.output(stream, self._decoders[stream].decode(text))
 
@@ -326,7 +343,7 @@ class CodeProcess:
 
     def exit_message(self) -> tuple[str, bool]:
         """How it ended, in words; and whether somebody outside did it."""
-        code = self._popen.returncode
+        code = self._exit_code()
         if self.killed_because is not None:
             return f"the process was ended: {self.killed_because}", False
         if code >= 0:
@@ -340,7 +357,12 @@ class CodeProcess:
 
     @property
     def ran_out_of_cpu(self) -> bool:
-        return self._popen.returncode == -signal.SIGXCPU
+        return self._exit_code() == -signal.SIGXCPU
+
+    def _exit_code(self) -> int:
+        """Below 0 for a signal, which bubblewrap tells of as shells do."""
+        code: int = self._popen.returncode
+        return 128 - code if self.sandbox is not None and code > 128 else code
 
     def untaken(self) -> list[Request]:
         """What it never began, after its end."""

@@ -22,6 +22,7 @@ from noetl.tools.outcomes import failed, ok
 from noetl.tools.processes.limits import LimitError, limits_from
 from noetl.tools.processes.pool import CodePool
 from noetl.tools.processes.requests import Failure, Program
+from noetl.tools.processes.sandbox import sandbox_for
 from noetl.tools.python import PythonConfig
 
 POOL_KEY: Final = "python.pool"
@@ -30,21 +31,23 @@ _NEVER_FREE: Final = frozenset(dir(builtins)) | {"__name__", "__file__", "__buil
 
 async def run_python(call: ToolCall, context: ToolContext) -> Outcome:
     started = time.monotonic()
-    if call.spec.get("isolation", "process") != "process":
-        said = f"isolation `{call.spec['isolation']}` is not available for python here; `process` is"
-        return failed(call, started, "isolation.unavailable", said, py=_group(None))
     try:
         config = msgspec.convert(call.config, PythonConfig)
         limits = limits_from(call.spec.get("resources"))
+        sandbox = None
+        if call.spec.get("isolation", "process") != "process":
+            sandbox = await sandbox_for(call.spec, context.folder)
         variables = await _variables(call, config, context)
     except (msgspec.ValidationError, LimitError) as error:
         return failed(call, started, "spec.invalid", str(error), py=_group(None))
-    except NoetlError as error:  # a credential that is not to be had
+    except NoetlError as error:  # a credential or an isolation that is not to be had
         return failed(call, started, error.code, error.message, py=_group(None))
     file, first_line = context.source_line("code") or (f"<{call.step}: {call.task_label}>", 1)
     program = Program(config.code, file, first_line, tuple((config.libs or {}).items()))
     pool = await context.shared(POOL_KEY, _make_pool)
-    answer = await pool.call(context.process_key, limits, program, context.folder, variables, context.log)
+    answer = await pool.call(
+        context.process_key, limits, program, context.folder, variables, context.log, sandbox
+    )
     if answer.failure is None:
         return ok(call, started, answer.result, py=_group(None))
     return _failed(call, started, answer.failure)

@@ -24,6 +24,7 @@ CREATE TABLE noetl.execution (
 
 CREATE UNIQUE INDEX execution_by_number ON noetl.execution (number);
 CREATE INDEX execution_by_status ON noetl.execution (status, number);
+CREATE INDEX execution_by_path ON noetl.execution (path, number);
 CREATE INDEX execution_open_children ON noetl.execution (parent_execution_id)
 WHERE parent_execution_id IS NOT NULL AND finished_at IS NULL;
 

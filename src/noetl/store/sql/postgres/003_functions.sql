@@ -121,9 +121,10 @@ BEGIN
         RETURN NEXT;
     END LOOP;
 
-    PERFORM noetl.write_changes(
-        doc, bytes, ARRAY(SELECT unnest(asked) EXCEPT SELECT unnest(refused)), fresh, clock
-    );
+    IF refused <> '{}' THEN
+        asked := ARRAY(SELECT unnest(asked) EXCEPT SELECT unnest(refused));
+    END IF;
+    PERFORM noetl.write_changes(doc, bytes, asked, fresh, clock);
 END
 $$;
 
@@ -301,6 +302,22 @@ BEGIN
 END
 $$;
 
+-- Leased rows whose time is over. A lease without an end was never beaten for: that is over too, and comes first.
+CREATE FUNCTION noetl.expired(most BIGINT)
+RETURNS SETOF noetl.command
+LANGUAGE plpgsql
+SET enable_seqscan = off
+AS $$
+BEGIN
+    RETURN QUERY
+    SELECT * FROM noetl.command
+    WHERE worker_id IS NOT NULL
+        AND (lease_until IS NULL OR lease_until <= extract(EPOCH FROM clock_timestamp()))
+    ORDER BY lease_until NULLS FIRST, created_at, length(command_id), command_id
+    LIMIT most;
+END
+$$;
+
 -- Gives a playbook its next version, or the newest one if its text is the same. Those who register the same path
 -- at once take turns.
 CREATE FUNCTION noetl.register(path TEXT, name TEXT, dialect TEXT, digest TEXT, registered_at TEXT, source BYTEA)
@@ -388,8 +405,10 @@ BEGIN
 END
 $$;
 
--- Forgets executions that ended before a moment, with all that belongs to them; says how many. Whole partitions
--- are dropped; what must stay of them (executions that still run, and ids that are hashes) moves to the last one.
+-- Forgets executions that ended before a moment, with all that belongs to them; says how many. Partitions whose
+-- week was over by then are dropped whole; what must stay of them (executions that still run, or ids that are
+-- hashes) moves to the last one. Those of a week that is not dropped yet wait for it: no log is deleted row by row
+-- but in the last partition.
 CREATE FUNCTION noetl.forget_before(moment TIMESTAMPTZ)
 RETURNS BIGINT
 LANGUAGE plpgsql
@@ -400,8 +419,13 @@ DECLARE
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended('noetl.partitions', 0));
     WITH deleted AS (
-        DELETE FROM noetl.execution
+        DELETE FROM noetl.execution AS row
         WHERE finished_at < to_char(moment AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
+            AND NOT EXISTS (
+                SELECT FROM noetl.weeks() AS known
+                WHERE known.until > moment
+                    AND row.execution_id >= known.first_id AND row.execution_id < known.next_id
+            )
         RETURNING execution_id
     )
     SELECT coalesce(array_agg(execution_id), '{}') INTO gone FROM deleted;
@@ -413,7 +437,7 @@ BEGIN
         );
         EXECUTE format('DROP TABLE noetl.%I', week.partition);
     END LOOP;
-    DELETE FROM noetl.event WHERE execution_id = ANY (gone);
+    DELETE FROM noetl.event_other WHERE execution_id = ANY (gone);
     DELETE FROM noetl.snapshot WHERE execution_id = ANY (gone);
     DELETE FROM noetl.transient WHERE execution_id = ANY (gone);
     DELETE FROM noetl.result WHERE execution_id = ANY (gone);

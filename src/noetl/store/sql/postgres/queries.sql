@@ -22,28 +22,45 @@ SELECT execution_id, status, name, path, version, dialect, requested_at, finishe
 FROM noetl.execution WHERE execution_id = %(execution_id)s;
 
 -- name: executions
--- The newest first. A parameter that is null does not narrow the list; `before` is the execution to go on from.
+-- The newest first; `before` is the execution to go on from, where `pages` says so. Each kind of list has a query
+-- of its own, so that each is found by an index, however many executions there are.
 SELECT execution_id, status, name, path, version, dialect, requested_at, finished_at, parent_execution_id, error,
     playbook_digest
 FROM noetl.execution
-WHERE (%(path)s::text IS NULL OR path = %(path)s)
-    AND (
-        NOT %(pages)s
-        OR number < (SELECT number FROM noetl.execution WHERE execution_id = %(before)s::bigint)
-    )
+WHERE number < CASE
+        WHEN %(pages)s THEN (SELECT number FROM noetl.execution WHERE execution_id = %(before)s::bigint)
+        ELSE 9223372036854775807
+    END
 ORDER BY number DESC LIMIT %(limit)s;
 
 -- name: executions_with_status
--- The same for one status, so that the few that run are found by index among the many that ended.
 SELECT execution_id, status, name, path, version, dialect, requested_at, finished_at, parent_execution_id, error,
     playbook_digest
 FROM noetl.execution
-WHERE status = %(status)s
-    AND (%(path)s::text IS NULL OR path = %(path)s)
-    AND (
-        NOT %(pages)s
-        OR number < (SELECT number FROM noetl.execution WHERE execution_id = %(before)s::bigint)
-    )
+WHERE status = %(status)s AND number < CASE
+        WHEN %(pages)s THEN (SELECT number FROM noetl.execution WHERE execution_id = %(before)s::bigint)
+        ELSE 9223372036854775807
+    END
+ORDER BY number DESC LIMIT %(limit)s;
+
+-- name: executions_of_path
+SELECT execution_id, status, name, path, version, dialect, requested_at, finished_at, parent_execution_id, error,
+    playbook_digest
+FROM noetl.execution
+WHERE path = %(path)s AND number < CASE
+        WHEN %(pages)s THEN (SELECT number FROM noetl.execution WHERE execution_id = %(before)s::bigint)
+        ELSE 9223372036854775807
+    END
+ORDER BY number DESC LIMIT %(limit)s;
+
+-- name: executions_of_path_with_status
+SELECT execution_id, status, name, path, version, dialect, requested_at, finished_at, parent_execution_id, error,
+    playbook_digest
+FROM noetl.execution
+WHERE path = %(path)s AND status = %(status)s AND number < CASE
+        WHEN %(pages)s THEN (SELECT number FROM noetl.execution WHERE execution_id = %(before)s::bigint)
+        ELSE 9223372036854775807
+    END
 ORDER BY number DESC LIMIT %(limit)s;
 
 -- name: open_children
@@ -79,13 +96,9 @@ renewed AS (
 SELECT command_id FROM wanted WHERE (command_id, epoch) NOT IN (SELECT command_id, epoch FROM own);
 
 -- name: expired
--- A lease without an end was never beaten for: that is over too, and comes first.
 SELECT execution_id, command_id, step, step_run_id, pool, created_at, not_before, worker_id, epoch, lease_until,
     is_held
-FROM noetl.command
-WHERE worker_id IS NOT NULL
-    AND (lease_until IS NULL OR lease_until <= extract(EPOCH FROM clock_timestamp()))
-ORDER BY lease_until NULLS FIRST, created_at, length(command_id), command_id LIMIT %(limit)s;
+FROM noetl.expired(%(limit)s);
 
 -- name: command
 SELECT execution_id, command_id, step, step_run_id, pool, created_at, not_before, worker_id, epoch, lease_until,
@@ -150,9 +163,6 @@ ORDER BY path LIMIT %(limit)s;
 -- name: catalog_versions
 SELECT path, version, name, dialect, digest, registered_at, ''::bytea AS source FROM noetl.catalog
 WHERE path = %(path)s ORDER BY version DESC LIMIT %(limit)s;
-
--- name: ensure_partitions
-SELECT noetl.ensure_partitions(%(ahead)s) AS made;
 
 -- name: forget_before
 SELECT noetl.forget_before(to_timestamp(%(moment)s)) AS forgotten;

@@ -27,6 +27,9 @@ SELECT
     count(*) FILTER (
         WHERE worker_id IS NOT NULL AND coalesce(lease_until, 0) <= extract(EPOCH FROM clock_timestamp())
     ) AS expired_leases,
+    count(*) FILTER (
+        WHERE worker_id IS NOT NULL AND coalesce(lease_until, 0) <= extract(EPOCH FROM clock_timestamp()) - 60
+    ) AS abandoned_leases,
     extract(EPOCH FROM clock_timestamp() - min(nullif(created_at, '')::timestamptz) FILTER (
         WHERE worker_id IS NULL AND NOT is_held AND not_before <= extract(EPOCH FROM clock_timestamp())
     ))::double precision AS oldest_free_seconds,
@@ -47,5 +50,5 @@ FROM pg_stat_all_tables WHERE relid = 'noetl.command'::regclass;
 SELECT
     count(*) + 1 AS partitions,
     to_char(max(until) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') AS partitions_until,
-    coalesce(max(until), '-infinity') <= now() AS rows_without_partition
+    coalesce(max(until), '-infinity') <= now() AS lacks_partition
 FROM noetl.weeks();

@@ -105,7 +105,10 @@ RETURNING execution_id, command_id, step, step_run_id, pool, created_at, not_bef
     is_held;
 
 -- name: renew
-UPDATE command SET lease_until = ? WHERE command_id = ? AND worker_id = ? AND epoch = ?;
+-- Gives those that were still the worker's.
+UPDATE command SET lease_until = ?
+WHERE worker_id = ? AND (command_id, epoch) IN (VALUES (?, ?))
+RETURNING command_id;
 
 -- name: expired
 -- A lease without an end was never beaten for: that is over too, and comes first.

@@ -1,0 +1,1 @@
+"""Processes that outlive the command that starts them: PostgreSQL, NATS, servers, workers."""

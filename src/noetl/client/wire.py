@@ -1,0 +1,535 @@
+"""What the HTTP API takes and answers, where it is not already a record that crosses other boundaries.
+
+Server and client share these structs, so neither can say what the other does not understand. A request
+refuses fields it does not know; an answer may have more than its reader knows. Users' own data stands in
+`payload`, `result` and `ctx`, and in fields that hold any JSON value.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from noetl.playbook.diagnostics import Diagnostic
+from noetl.records.command import Command, HeldLease
+from noetl.records.event import EntityType, EventSource, EventStatus
+from noetl.records.report import ChildCall, Heard, TakenSignal, Verdict
+from noetl.registry.roles import Role
+
+Context = TypeVar("Context")
+
+Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200)]
+Path: TypeAlias = Annotated[str, Meta(min_length=1, max_length=500)]
+Key: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200)]
+ExecutionId: TypeAlias = Annotated[str, Meta(pattern=r"^[0-9]{1,20}$", max_length=20)]
+Version: TypeAlias = Annotated[int, Meta(ge=1, le=2_147_483_647)]
+Epoch: TypeAlias = Annotated[int, Meta(ge=0, le=2_147_483_647)]
+Place: TypeAlias = Annotated[int, Meta(ge=0, le=9_007_199_254_740_991)]
+Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=3_600)]
+
+Vocabulary: TypeAlias = Literal["canonical", "v2"]
+GraphFormat: TypeAlias = Literal["json", "text", "mermaid", "dot", "svg"]
+CommandState: TypeAlias = Literal["free", "leased", "held"]
+ExecutionStatus: TypeAlias = Literal["requested", "running", "paused", "completed", "failed", "cancelled"]
+RuntimeKind: TypeAlias = Literal["server", "pool", "worker"]
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What every request body is."""
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What every answer is."""
+
+
+# --- errors ----------------------------------------------------------------------------------------------
+
+
+class FieldProblem(Answer, frozen=True, kw_only=True):
+    """One thing that is wrong with a request, and where."""
+
+    message: str
+    field: str | None = None
+    source: str | None = None
+    """`body`, `query`, `header` or `path`."""
+
+
+class Problem(Answer, omit_defaults=True, frozen=True, kw_only=True):
+    """An error as RFC 9457 has it; `code` is stable, the texts are not."""
+
+    title: str
+    status: int
+    code: str
+    type: str = "about:blank"
+    detail: str | None = None
+    instance: str | None = None
+    """The id of the request, as the server's log has it."""
+    errors: tuple[FieldProblem, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+    """Of a playbook that cannot be registered."""
+
+
+# --- the server itself -------------------------------------------------------------------------------------
+
+
+class Health(Answer, frozen=True, kw_only=True):
+    status: Literal["ok"] = "ok"
+    version: str
+    protocol: int
+
+
+class Check(Answer, frozen=True, kw_only=True):
+    name: str
+    ok: bool
+    detail: str | None = None
+
+
+class Readiness(Answer, frozen=True, kw_only=True):
+    ready: bool
+    checks: tuple[Check, ...]
+
+
+# --- the catalog --------------------------------------------------------------------------------------------
+
+
+class PlaybookSource(Asked, frozen=True, kw_only=True):
+    """The YAML text of a playbook; its path and name stand in it."""
+
+    source: Annotated[str, Meta(min_length=1)]
+
+
+class CatalogRow(Answer, frozen=True, kw_only=True):
+    path: str
+    version: int
+    name: str
+    dialect: str
+    digest: str
+    registered_at: str
+
+
+class Registered(CatalogRow, frozen=True, kw_only=True):
+    warnings: tuple[Diagnostic, ...] = ()
+
+
+class CatalogText(CatalogRow, frozen=True, kw_only=True):
+    source: str
+
+
+class CatalogPage(Answer, frozen=True, kw_only=True):
+    entries: tuple[CatalogRow, ...]
+
+
+# --- executions ---------------------------------------------------------------------------------------------
+
+
+class StartRequest(Asked, frozen=True, kw_only=True):
+    """A playbook by `playbook_id` (`path` or `path@version`) or by `path` and `version`."""
+
+    playbook_id: Path | None = None
+    path: Path | None = None
+    version: Version | None = None
+    payload: dict[str, Any] = {}
+    idempotency_key: Key | None = None
+    """A second request with the same key is answered with the execution of the first."""
+    parent_execution_id: ExecutionId | None = None
+
+
+class Started(Answer, frozen=True, kw_only=True):
+    execution_id: str
+
+
+class RetryRequest(Asked, frozen=True, kw_only=True):
+    """From which step an execution that is over is run again, and what is changed."""
+
+    step: Name | None = None
+    """None: the step that failed."""
+    failed_items: bool = False
+    """Of a loop, only what failed or never ran."""
+    payload: dict[str, Any] = {}
+    """Workload keys that are changed."""
+    source: Annotated[str, Meta(min_length=1)] | None = None
+    """An edited playbook to go on with."""
+
+
+class CancelRequest(Asked, frozen=True, kw_only=True):
+    reason: Annotated[str, Meta(max_length=2_000)] | None = None
+
+
+class SignalRequest(Asked, frozen=True, kw_only=True):
+    name: Name
+    payload: Any = None
+
+
+class OutsideEvent(Asked, frozen=True, kw_only=True):
+    """Something that happened outside; the execution takes it as a signal of that name."""
+
+    execution_id: ExecutionId
+    name: Name
+    step: Name | None = None
+    payload: dict[str, Any] = {}
+
+
+class Accepted(Answer, frozen=True, kw_only=True):
+    execution_id: str
+    status: str
+    """Of the execution, after what was asked for."""
+
+
+class ErrorView(Answer, frozen=True, kw_only=True):
+    kind: str | None = None
+    message: str | None = None
+    step: str | None = None
+    task: str | None = None
+    retryable: bool = False
+    details: Any = None
+
+
+class PlaybookView(Answer, frozen=True, kw_only=True):
+    name: str
+    path: str
+    version: int
+    dialect: str
+
+
+class ExecutionSummary(Answer, frozen=True, kw_only=True):
+    execution_id: str
+    status: str
+    playbook: PlaybookView
+    started_at: str
+    finished_at: str | None = None
+    parent_execution_id: str | None = None
+    error: ErrorView | None = None
+
+
+class ExecutionPage(Answer, frozen=True, kw_only=True):
+    executions: tuple[ExecutionSummary, ...]
+    cursor: str | None = None
+    """What gets the next page; None: this was the last one."""
+
+
+class LoopProgress(Answer, frozen=True, kw_only=True):
+    """How far the open loop of a step is."""
+
+    total: int
+    done: int
+    failed: int
+    in_flight: int
+
+
+class StepView(Answer, frozen=True, kw_only=True):
+    name: str
+    status: str
+    runs: int
+    result: Any = None
+    error: ErrorView | None = None
+    duration_ms: float | None = None
+    loop: LoopProgress | None = None
+
+
+class StepList(Answer, frozen=True, kw_only=True):
+    execution_id: str
+    steps: tuple[StepView, ...]
+
+
+class ExecutionView(ExecutionSummary, frozen=True, kw_only=True):
+    """All that is known of an execution; stored results stand as their references."""
+
+    duration_ms: float | None = None
+    workload: Any = None
+    ctx: Any = None
+    vars: Any = None
+    steps: tuple[StepView, ...] = ()
+    result: Any = None
+
+
+class ResultView(Answer, frozen=True, kw_only=True):
+    execution_id: str
+    step: str | None = None
+    result: Any = None
+
+
+class GraphNodeView(Answer, frozen=True, kw_only=True):
+    name: str
+    role: str
+    is_entry: bool
+    marks: tuple[str, ...]
+    tasks: tuple[str, ...]
+    status: str | None = None
+    runs: int = 0
+
+
+class GraphEdgeView(Answer, frozen=True, kw_only=True):
+    source: str
+    target: str
+    label: str
+    route: str
+    forks: bool
+
+
+class GraphView(Answer, frozen=True, kw_only=True):
+    name: str
+    dialect: str
+    nodes: tuple[GraphNodeView, ...]
+    edges: tuple[GraphEdgeView, ...]
+
+
+class EventView(Answer, frozen=True, kw_only=True):
+    """The envelope of an event. In the words of v2 `task_run_id` is called `tool_run_id`."""
+
+    event_id: str
+    execution_id: str
+    seq: int
+    event_type: str
+    timestamp: str
+    source: EventSource
+    entity_type: EntityType
+    entity_id: str
+    status: EventStatus
+    parent_id: str | None = None
+    workflow_run_id: str | None = None
+    step: str | None = None
+    step_run_id: str | None = None
+    task_run_id: str | UnsetType | None = UNSET
+    tool_run_id: str | UnsetType | None = UNSET
+    task_label: str | None = None
+    iteration_id: str | None = None
+    iteration: int | None = None
+    attempt: int | None = None
+    page: int | None = None
+    action_id: str | None = None
+    payload: dict[str, Any] = {}
+
+
+class EventPage(Answer, frozen=True, kw_only=True):
+    events: tuple[EventView, ...]
+    after: int
+    """The place in the log up to which this page goes: where the next one begins."""
+    more: bool
+    """Whether the log has more by now."""
+
+
+# --- work ---------------------------------------------------------------------------------------------------
+
+
+class Claimed(Answer, Generic[Context], frozen=True, kw_only=True):
+    commands: tuple[Command[Context], ...]
+
+
+class ReportAnswer(Answer, Generic[Context], frozen=True, kw_only=True):
+    """`records.report.ReportReply` with the type of its commands' contexts."""
+
+    verdicts: tuple[Verdict, ...]
+    commands: tuple[Command[Context], ...] = ()
+
+
+class QueueRow(Answer, frozen=True, kw_only=True):
+    command_id: str
+    execution_id: str
+    step: str
+    step_run_id: str
+    pool: str
+    state: CommandState
+    created_at: str
+    worker_id: str | None = None
+    epoch: int = 0
+    lease_until: float | None = None
+
+
+class QueueView(Answer, frozen=True, kw_only=True):
+    commands: tuple[QueueRow, ...]
+    depth: int
+    """Rows that match, `commands` or not; at most the number that is counted."""
+    oldest_seconds: float | None = None
+    """The age of the oldest that nobody has."""
+
+
+class UnderLease(Asked, frozen=True, kw_only=True):
+    """A question of a worker about a command it holds."""
+
+    lease: HeldLease
+
+
+class LoadRequest(UnderLease, frozen=True, kw_only=True):
+    ref: dict[str, Any]
+
+
+class HeardRequest(UnderLease, frozen=True, kw_only=True):
+    after: Place = 0
+    limit: Annotated[int, Meta(ge=1, le=10_000)] | None = None
+
+
+class TakeRequest(UnderLease, frozen=True, kw_only=True):
+    name: Name
+    wait_seconds: Seconds = 0.0
+
+
+class ChildRequest(UnderLease, frozen=True, kw_only=True):
+    call: ChildCall
+    wait_seconds: Seconds = 0.0
+
+
+class StopChildRequest(UnderLease, frozen=True, kw_only=True):
+    call_id: Annotated[str, Meta(min_length=1, max_length=500)]
+
+
+class Stopped(Answer, frozen=True, kw_only=True):
+    call_id: str
+
+
+class KeychainView(Answer, frozen=True, kw_only=True):
+    entries: dict[str, Any]
+
+
+class Loaded(Answer, frozen=True, kw_only=True):
+    result: Any = None
+
+
+class HeardList(Answer, frozen=True, kw_only=True):
+    events: tuple[Heard, ...]
+
+
+class Taken(Answer, frozen=True, kw_only=True):
+    signal: TakenSignal | None = None
+
+
+class Kept(Answer, frozen=True, kw_only=True):
+    key: str
+
+
+# --- the rest -----------------------------------------------------------------------------------------------
+
+
+class VariableValue(Asked, frozen=True, kw_only=True):
+    value: Any = None
+
+
+class Variable(Answer, frozen=True, kw_only=True):
+    name: str
+    value: Any = None
+
+
+class VariableList(Answer, frozen=True, kw_only=True):
+    execution_id: str
+    variables: tuple[Variable, ...]
+
+
+class TokenRequest(Asked, frozen=True, kw_only=True):
+    name: Name
+    role: Role
+    lasts_seconds: Annotated[float, Meta(gt=0, le=3_155_760_000)] | None = None
+    """None: until it is revoked."""
+
+
+class SessionToken(Asked, frozen=True, kw_only=True):
+    token: Annotated[str, Meta(min_length=1, max_length=200)]
+
+
+class Invalidated(Answer, frozen=True, kw_only=True):
+    ended: bool
+    """False: there was no such session."""
+
+
+class RuntimeBeat(Asked, frozen=True, kw_only=True):
+    kind: RuntimeKind
+    name: Name
+
+
+class RuntimeKnown(Answer, frozen=True, kw_only=True):
+    known: bool
+    """False: nobody of that name is registered, so register again."""
+
+
+class RenderRequest(Asked, frozen=True, kw_only=True):
+    """A value whose texts are templates, to be rendered with what an execution has by now."""
+
+    execution_id: ExecutionId
+    template: Any
+    payload: dict[str, Any] = {}
+    """Names that the templates see besides."""
+
+
+class Rendered(Answer, frozen=True, kw_only=True):
+    execution_id: str
+    result: Any = None
+
+
+# --- what the registry shows, as a client reads it ----------------------------------------------------------
+
+
+class CredentialView(Answer, frozen=True, kw_only=True):
+    id: str
+    name: str
+    type: str
+    version: int
+    description: str = ""
+    tags: tuple[str, ...] = ()
+    meta: dict[str, Any] = {}
+    key_id: str = ""
+    created_at: str = ""
+    updated_at: str = ""
+    data: dict[str, Any] | None = None
+    """Only where it was asked for."""
+
+
+class CredentialViews(Answer, frozen=True, kw_only=True):
+    credentials: tuple[CredentialView, ...]
+    after: str | None = None
+
+
+class CredentialRequest(Asked, frozen=True, kw_only=True):
+    name: Name
+    type: Name
+    data: dict[str, Any]
+    description: str = ""
+    tags: tuple[str, ...] = ()
+    meta: dict[str, Any] = {}
+
+
+class TokenView(Answer, frozen=True, kw_only=True):
+    id: str
+    name: str
+    role: str
+    created_at: str
+    expires_at: str | None = None
+    last_used_at: str | None = None
+    revoked_at: str | None = None
+
+
+class TokenViews(Answer, frozen=True, kw_only=True):
+    tokens: tuple[TokenView, ...]
+
+
+class IssuedTokenView(Answer, frozen=True, kw_only=True):
+    text: str
+    token: TokenView
+
+
+class RuntimeRequest(Asked, frozen=True, kw_only=True):
+    """What a server, pool or worker says of itself."""
+
+    kind: RuntimeKind
+    name: Name
+    pool: str | None = None
+    slots: int = 0
+    labels: dict[str, str] = {}
+    protocol: int = 1
+    version: str = ""
+
+
+class RuntimeView(Answer, frozen=True, kw_only=True):
+    kind: RuntimeKind
+    name: str
+    is_alive: bool
+    last_beat: str
+    started_at: str
+    pool: str | None = None
+    slots: int = 0
+    labels: dict[str, str] = {}
+    protocol: int = 0
+    version: str = ""
+
+
+class RuntimeViews(Answer, frozen=True, kw_only=True):
+    runtimes: tuple[RuntimeView, ...]

@@ -1,0 +1,320 @@
+"""The control plane as workers see it: claims, beats and reports, and what they ask for under a lease."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from typing import Any, Final
+
+from noetl.control.changes import facts_of
+from noetl.control.executions import Executions, UnknownPlaybookError
+from noetl.control.live import Live, Taker
+from noetl.engine import decide
+from noetl.engine.fold import HEARD
+from noetl.engine.leases import run_and_lease
+from noetl.engine.loops import loop_results
+from noetl.engine.reuse import Reuse
+from noetl.engine.state import Data, State
+from noetl.errors import NoetlError
+from noetl.records.command import HeldLease
+from noetl.records.protocols import LeaseLostError
+from noetl.records.report import (
+    PROTOCOL,
+    AnyCommand,
+    Beat,
+    BeatReply,
+    ChildCall,
+    ChildState,
+    Claim,
+    Heard,
+    LeaseReport,
+    LoopSoFar,
+    Report,
+    ReportReply,
+    TakenSignal,
+    Verdict,
+)
+from noetl.store.protocol import (
+    AppendConflict,
+    BodyRow,
+    CatalogEntry,
+    CommandRow,
+    Fence,
+)
+
+LOOK_SECONDS: Final = 0.5
+"""How often a child that another process runs is looked at."""
+
+
+class ProtocolMismatchError(NoetlError):
+    """A worker and a server that are too far apart to understand each other."""
+
+    code = "worker.protocol"
+
+
+class Leasing(Executions):
+    """Implements `noetl.records.protocols.WorkSource`."""
+
+    # --- work --------------------------------------------------------------------------------------------
+
+    async def claim(self, claim: Claim) -> tuple[AnyCommand, ...]:
+        self._check_protocol(claim.protocol)
+        until = asyncio.get_running_loop().time() + claim.wait_seconds
+        while True:
+            rows = await self.store.claim(
+                pool=claim.pool,
+                worker_id=claim.worker_id,
+                limit=claim.limit,
+                lease_seconds=self.lease_seconds,
+            )
+            found = [await self._claimed(row) for row in rows]
+            commands = tuple(command for command in found if command is not None)
+            left = until - asyncio.get_running_loop().time()
+            if commands or left <= 0 or not await self.bus.wait(claim.pool, left, claim.limit):
+                return commands
+
+    async def _claimed(self, row: CommandRow) -> AnyCommand | None:
+        live = await self.open(row.execution_id)
+        await live.freshen()
+        await self._with_keychain(live)
+        return self._lease(live, row)
+
+    async def beat(self, beat: Beat) -> BeatReply:
+        fences = [Fence(command_id=each.command_id, epoch=each.epoch) for each in beat.leases]
+        lost = await self.store.renew(beat.worker_id, fences, self.lease_seconds) if fences else ()
+        return BeatReply(lost=lost, lease_seconds=self.lease_seconds)
+
+    async def report(self, report: Report) -> ReportReply:
+        self._check_protocol(report.protocol)
+        taker = Taker(report.worker_id, report.pool, report.free_slots) if report.free_slots else None
+        if len(report.leases) == 1:
+            told = [await self._take(report.leases[0], taker)]
+        else:
+            # One taker for all of them: each execution may lease it one command, so slots are not exceeded.
+            share = None if taker is None else taker._replace(slots=1)
+            shares = [share if number < report.free_slots else None for number in range(len(report.leases))]
+            told = await asyncio.gather(*map(self._take, report.leases, shares))
+        return ReportReply(
+            verdicts=tuple(verdict for verdict, _ in told),
+            commands=tuple(command for _, commands in told for command in commands),
+        )
+
+    async def _take(self, report: LeaseReport, taker: Taker | None) -> tuple[Verdict, tuple[AnyCommand, ...]]:
+        command_id, epoch = report.lease.command_id, report.lease.epoch
+        run_id, lease = run_and_lease(command_id)
+        live = await self._live_of(report.lease)
+        run = None if live is None else live.state.runs.get(run_id)
+        if live is None or run is None:
+            return _refused(command_id), ()
+        facts = facts_of(report, run.step, run_id)
+        try:
+            answer = await live.change(
+                lambda turn: decide.report(turn, run_id, facts, lease=lease, asks=report.asks_for_iterations),
+                fence=Fence(command_id=command_id, epoch=epoch),
+                taker=taker,
+            )
+        except LeaseLostError:
+            return _refused(command_id), ()
+        told: decide.Told = answer.given
+        verdict = Verdict(
+            command_id=command_id,
+            verdict="accepted",
+            stop=not told.goes_on,
+            iterations=told.iterations,
+        )
+        return verdict, answer.commands
+
+    async def _live_of(self, lease: HeldLease) -> Live | None:
+        """The execution of a lease with the lease's step run in it; None where that is over."""
+        live = self._live.get(lease.execution_id)
+        if live is None and self._shared:
+            live = await self.open(lease.execution_id)
+            await self._with_keychain(live)
+        if live is None or live.state.is_over:
+            return None
+        run_id, _ = run_and_lease(lease.command_id)
+        if run_id not in live.state.runs:
+            await live.freshen()
+        return live if run_id in live.state.runs else None
+
+    def _check_protocol(self, protocol: int) -> None:
+        if abs(protocol - PROTOCOL) > 1:
+            raise ProtocolMismatchError(
+                f"this server speaks version {PROTOCOL} of the worker protocol, the worker {protocol}: "
+                "upgrade the older of the two"
+            )
+
+    # --- what leases ask for --------------------------------------------------------------------------------
+
+    async def playbook_source(self, digest: str) -> bytes:
+        entry = await self.store.catalog_by_digest(digest)
+        if entry is None:
+            raise UnknownPlaybookError(f"there is no playbook with the digest {digest}")
+        return entry.source
+
+    async def _under(self, lease: HeldLease) -> Live:
+        """The execution of a lease that still holds; LeaseLostError where it does not."""
+        live = await self._live_of(lease)
+        if live is None:
+            raise LeaseLostError("the lease is over")
+        epoch = live.held.get(lease.command_id)
+        if self._shared and epoch != lease.epoch:
+            row = await self.store.command(lease.execution_id, lease.command_id)
+            epoch = None if row is None or row.worker_id is None else row.epoch
+        if epoch != lease.epoch:
+            raise LeaseLostError("the lease is over")
+        return live
+
+    async def keychain(self, lease: HeldLease) -> dict[str, Any]:
+        live = await self._under(lease)
+        await self._with_keychain(live)
+        return dict(live.keychain or {})
+
+    async def load_body(self, lease: HeldLease, ref: Data) -> Any:  # noqa: ANN401 - plain data
+        await self._under(lease)
+        return await self._bodies.load(ref)
+
+    async def stored_value(self, ref: Data) -> Any:  # noqa: ANN401 - plain data
+        """The value a reference stands for, for people who look at results."""
+        return await self._bodies.load(ref)
+
+    async def keep_body(self, lease: HeldLease, key: str, checksum: str, body: bytes) -> None:
+        row = BodyRow(
+            key=key,
+            execution_id=lease.execution_id,
+            media_type="application/json",
+            checksum=checksum,
+            body=body,
+        )
+        try:
+            await self.store.put_body(row)
+        except NoetlError as error:
+            raise self._not_written(lease.execution_id, error) from error
+
+    async def loop_so_far(self, lease: HeldLease) -> LoopSoFar:
+        live = await self._under(lease)
+        await live.freshen()
+        run = live.state.runs.get(run_and_lease(lease.command_id)[0])
+        if run is None or run.loop is None:
+            raise LeaseLostError("the lease is over")
+        return LoopSoFar(result=loop_results(lease.execution_id, run), collected=dict(run.loop.collected))
+
+    async def heard(self, lease: HeldLease, after: int, limit: int | None = None) -> tuple[Heard, ...]:
+        await self._under(lease)
+        found = await self.store.events(lease.execution_id, after=after, limit=limit)
+        return tuple(
+            Heard(
+                place=event.seq,
+                event_type=event.event_type,
+                timestamp=event.timestamp,
+                step=event.step,
+                step_run_id=event.step_run_id,
+                payload=event.payload,
+            )
+            for event in found
+            if event.event_type in HEARD
+        )
+
+    async def take_signal(self, lease: HeldLease, name: str, wait_seconds: float) -> TakenSignal | None:
+        live = await self._under(lease)
+        await live.freshen()
+        try:
+            async with asyncio.timeout(wait_seconds):
+                place, data = await live.next_signal(name, lease.command_id)
+        except TimeoutError:
+            return None
+        return TakenSignal(place=place, data=data)
+
+    # --- children -------------------------------------------------------------------------------------------
+
+    async def child(self, lease: HeldLease, call: ChildCall, wait_seconds: float) -> ChildState:
+        await self._under(lease)
+        child_id = derived_id(lease.execution_id, call.call_id)
+        if not self.is_open(child_id) and await self.store.execution(child_id) is None:
+            entry = await self.catalog_entry(call.path, call.version)
+            await self.begin(
+                entry, call.payload, execution_id=child_id, parent_execution_id=lease.execution_id
+            )
+        elif not self.is_open(child_id) and not self._shared:
+            await self.resume(child_id)  # the process that ran it ended
+        live = await self.open(child_id)
+        until = asyncio.get_running_loop().time() + wait_seconds
+        while not live.state.is_over and (left := until - asyncio.get_running_loop().time()) > 0:
+            try:
+                async with asyncio.timeout(min(left, LOOK_SECONDS) if self._shared else left):
+                    await live.over.wait()
+            except TimeoutError:
+                await live.freshen()
+        state = live.state
+        return ChildState(execution_id=child_id, status=state.status, result=state.result, error=state.error)
+
+    async def stop_child(self, lease: HeldLease, call_id: str) -> None:
+        """Cancels a child whose caller no longer waits for it: nobody would ever go on with it."""
+        try:
+            await self._under(lease)
+        except LeaseLostError:
+            live = await self._live_of(lease)
+            if live is not None:
+                return  # whoever has the lease now finds the child
+        child_id = derived_id(lease.execution_id, call_id)
+        if self.is_open(child_id) or await self.store.execution(child_id) is not None:
+            await self.cancel(child_id, "the task that called it was stopped")
+
+    # --- beginning and going on ---
+
+    async def begin(
+        self,
+        entry: CatalogEntry,
+        payload: Data,
+        *,
+        execution_id: str | None = None,
+        parent_execution_id: str | None = None,
+        reuse: Reuse | None = None,
+        trace: str | None = None,
+    ) -> str:
+        """Starts an execution of a registered playbook."""
+        execution_id = execution_id or self._ids.next()
+        plan = self.plan(entry)
+        keychain, problem = await self._prepare(plan.playbook, payload)
+        live = self._opened(
+            plan, State(execution_id=execution_id), entry, keychain=keychain, parent=parent_execution_id
+        )
+        try:
+            await live.change(
+                lambda turn: decide.request(turn, payload, problem=problem, reuse=reuse, trace=trace)
+            )
+        except AppendConflict:
+            self._live.pop(execution_id, None)  # somebody else has started it meanwhile
+        return execution_id
+
+    async def catalog_entry(self, path: str, version: int | None = None) -> CatalogEntry:
+        entry = await self.store.catalog_entry(path, version)
+        if entry is None:
+            wanted = path if version is None else f"{path}@{version}"
+            raise UnknownPlaybookError(f"there is no playbook `{wanted}` in the catalog")
+        return entry
+
+    async def resume(self, execution_id: str) -> None:
+        """Goes on with an execution that was paused, or whose process ended."""
+        live = await self.open(execution_id)
+        if live.state.is_over:
+            return
+        await self._with_keychain(live)
+        held = set(live.held)
+        if self._shared:
+            rows = await self.store.commands(execution_id=execution_id, limit=100_000)
+            held = {row.command_id for row in rows if row.worker_id is not None}
+        # Asked for when it is decided: work may be handed out until then.
+        await live.change(
+            lambda turn: decide.resume(turn, held if self._shared else frozenset(live.held)), fresh=True
+        )
+
+
+def derived_id(*parts: str) -> str:
+    """An execution id that follows from what it is for."""
+    digest = hashlib.sha256("|".join(parts).encode()).digest()
+    return str(int.from_bytes(digest[:8], "big") >> 1)
+
+
+def _refused(command_id: str) -> Verdict:
+    return Verdict(command_id=command_id, verdict="refused", stop=True, reason="the lease is over")

@@ -1,0 +1,278 @@
+"""The queue over HTTP: what workers ask and report, and what people see of it.
+
+A worker reaches only the commands it holds: every lease a request names is compared with who was given it,
+each one in a batch by itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Annotated, Any, Final
+
+import msgspec
+from litestar import Request, get, post
+from litestar.params import JSONBody, PathParameter, QueryParameter
+
+from noetl.client.wire import (
+    ChildRequest,
+    Claimed,
+    CommandState,
+    HeardList,
+    HeardRequest,
+    Kept,
+    KeychainView,
+    Loaded,
+    LoadRequest,
+    QueueView,
+    StopChildRequest,
+    Stopped,
+    Taken,
+    TakeRequest,
+    UnderLease,
+)
+from noetl.ids import seconds_of
+from noetl.records.command import HeldLease
+from noetl.records.protocols import LeaseLostError
+from noetl.records.report import (
+    AnyCommand,
+    Beat,
+    BeatReply,
+    ChildState,
+    Claim,
+    LoopSoFar,
+    Report,
+    ReportReply,
+    Verdict,
+)
+from noetl.server.auth import check_protocol
+from noetl.server.metrics import state_of
+from noetl.server.parts import Asking, Caller, Given, Parts
+from noetl.server.problems import RequestError
+from noetl.server.views import queue_row
+from noetl.store.protocol import CommandRow
+
+MOST_COUNTED: Final = 10_000
+MOST_REMEMBERED: Final = 100_000
+WAIT_SLICE: Final = 1.0
+"""Waiting is done in pieces of this many seconds, so that a server that stops does not keep workers."""
+OVER: Final = "the lease is over, or another worker has it"
+
+CommandPath = Annotated[str, PathParameter(min_length=1, max_length=200, description="The id of a command.")]
+
+
+class LeaseOwners:
+    """Which worker was given a lease. That never changes, so what was seen once need not be read again."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[str, int], str] = OrderedDict()
+
+    def note(self, worker_id: str, commands: Iterable[AnyCommand]) -> None:
+        for command in commands:
+            self._known[command.lease.command_id, command.lease.epoch] = worker_id
+        while len(self._known) > MOST_REMEMBERED:
+            self._known.popitem(last=False)
+
+    async def holds(self, parts: Parts, caller: Caller, lease: HeldLease) -> bool:
+        """Whether the lease was given to one of the caller's workers."""
+        if not caller.is_checked:
+            return True
+        worker_id = self._known.get((lease.command_id, lease.epoch))
+        if worker_id is None:
+            row = await parts.store.command(lease.execution_id, lease.command_id)
+            if row is None or row.epoch != lease.epoch or row.worker_id is None:
+                return False
+            worker_id = self._known[lease.command_id, lease.epoch] = row.worker_id
+        return caller.owns(worker_id)
+
+
+async def _checked(parts: Parts, caller: Caller, command_id: str, lease: HeldLease) -> HeldLease:
+    if lease.command_id != command_id:
+        raise RequestError("the lease is not one of the command that the address names")
+    if not await parts.owners.holds(parts, caller, lease):
+        raise LeaseLostError(OVER)
+    return lease
+
+
+# --- claims, beats, reports -----------------------------------------------------------------------------
+
+
+@post("/api/commands/claim", summary="Lease work, waiting a while for it", status_code=200)
+async def claim(parts: Given, caller: Asking, data: JSONBody[Claim]) -> Claimed[Any]:
+    check_protocol(data.protocol)
+    asked = msgspec.structs.replace(
+        data, worker_id=caller.worker_id(data.worker_id), limit=max(1, min(data.limit, 1_000))
+    )
+    left = max(0.0, min(data.wait_seconds, parts.options.max_wait_seconds))
+    while True:
+        piece = min(left, WAIT_SLICE)
+        found = await parts.control.claim(msgspec.structs.replace(asked, wait_seconds=piece))
+        left -= piece
+        if found or left <= 0 or parts.stopping.is_set():
+            parts.owners.note(asked.worker_id, found)
+            return Claimed(commands=found)
+
+
+@post("/api/commands/heartbeat", summary="Renew leases", status_code=200)
+async def heartbeat(parts: Given, caller: Asking, data: JSONBody[Beat]) -> BeatReply:
+    return await parts.control.beat(msgspec.structs.replace(data, worker_id=caller.worker_id(data.worker_id)))
+
+
+@post("/api/events/batch", summary="Report what happened under leases", status_code=200)
+async def report(parts: Given, caller: Asking, data: JSONBody[Report]) -> ReportReply:
+    """Each lease gets its verdict; one that is over does not hinder the others."""
+    check_protocol(data.protocol)
+    held, refused = [], []
+    for each in data.leases:
+        if await parts.owners.holds(parts, caller, each.lease):
+            held.append(each)
+        else:
+            refused.append(
+                Verdict(command_id=each.lease.command_id, verdict="refused", stop=True, reason=OVER)
+            )
+    worker_id = caller.worker_id(data.worker_id)
+    reply = await parts.control.report(msgspec.structs.replace(data, worker_id=worker_id, leases=tuple(held)))
+    parts.owners.note(worker_id, reply.commands)
+    return msgspec.structs.replace(reply, verdicts=(*reply.verdicts, *refused)) if refused else reply
+
+
+# --- what a leased command needs ------------------------------------------------------------------------
+
+
+@post("/api/commands/{command_id:str}/keychain", summary="The keychain of its playbook", status_code=200)
+async def keychain(
+    parts: Given, caller: Asking, command_id: CommandPath, data: JSONBody[UnderLease]
+) -> KeychainView:
+    lease = await _checked(parts, caller, command_id, data.lease)
+    return KeychainView(entries=await parts.control.keychain(lease))
+
+
+@post("/api/commands/{command_id:str}/loop", summary="What its loop has come to so far", status_code=200)
+async def loop(
+    parts: Given, caller: Asking, command_id: CommandPath, data: JSONBody[UnderLease]
+) -> LoopSoFar:
+    return await parts.control.loop_so_far(await _checked(parts, caller, command_id, data.lease))
+
+
+@post("/api/commands/{command_id:str}/heard", summary="Events a waiting step may look for", status_code=200)
+async def heard(
+    parts: Given, caller: Asking, command_id: CommandPath, data: JSONBody[HeardRequest]
+) -> HeardList:
+    lease = await _checked(parts, caller, command_id, data.lease)
+    return HeardList(events=await parts.control.heard(lease, data.after, data.limit))
+
+
+@post("/api/commands/{command_id:str}/signal", summary="Take a signal, waiting a while", status_code=200)
+async def take_signal(
+    parts: Given, caller: Asking, command_id: CommandPath, data: JSONBody[TakeRequest]
+) -> Taken:
+    lease = await _checked(parts, caller, command_id, data.lease)
+    left = min(data.wait_seconds, parts.options.max_wait_seconds)
+    while True:
+        piece = min(left, WAIT_SLICE)
+        found = await parts.control.take_signal(lease, data.name, piece)
+        left -= piece
+        if found is not None or left <= 0 or parts.stopping.is_set():
+            return Taken(signal=found)
+
+
+@post("/api/commands/{command_id:str}/child", summary="Start or find a child execution", status_code=200)
+async def child(
+    parts: Given, caller: Asking, command_id: CommandPath, data: JSONBody[ChildRequest]
+) -> ChildState:
+    lease = await _checked(parts, caller, command_id, data.lease)
+    left = min(data.wait_seconds, parts.options.max_wait_seconds)
+    while True:
+        piece = min(left, WAIT_SLICE)
+        found = await parts.control.child(lease, data.call, piece)
+        left -= piece
+        if found.is_over or left <= 0 or parts.stopping.is_set():
+            return found
+
+
+@post("/api/commands/{command_id:str}/child/stop", summary="Cancel a child execution", status_code=200)
+async def stop_child(
+    parts: Given, caller: Asking, command_id: CommandPath, data: JSONBody[StopChildRequest]
+) -> Stopped:
+    lease = await _checked(parts, caller, command_id, data.lease)
+    await parts.control.stop_child(lease, data.call_id)
+    return Stopped(call_id=data.call_id)
+
+
+@post("/api/commands/{command_id:str}/bodies/load", summary="The value of a reference", status_code=200)
+async def load_body(
+    parts: Given, caller: Asking, command_id: CommandPath, data: JSONBody[LoadRequest]
+) -> Loaded:
+    lease = await _checked(parts, caller, command_id, data.lease)
+    return Loaded(result=await parts.control.load_body(lease, data.ref))
+
+
+@post("/api/commands/{command_id:str}/bodies", summary="Store a result body", status_code=200)
+async def keep_body(
+    request: Request[Any, Any, Any],
+    parts: Given,
+    caller: Asking,
+    command_id: CommandPath,
+    execution_id: Annotated[str, QueryParameter(pattern="^[0-9]{1,20}$")],
+    epoch: Annotated[int, QueryParameter(ge=0, le=2_147_483_647)],
+    key: Annotated[str, QueryParameter(min_length=1, max_length=500)],
+    checksum: Annotated[str, QueryParameter(pattern="^[0-9a-f]{64}$")],
+) -> Kept:
+    """The body of the request is the body of the result."""
+    held = HeldLease(command_id=command_id, execution_id=execution_id, epoch=epoch)
+    lease = await _checked(parts, caller, command_id, held)
+    # Under the execution's own key: a worker must not write over what belongs to another execution.
+    if not key.startswith(f"noetl://{execution_id}/"):
+        raise RequestError("the key is not one of the lease's execution")
+    body = await request.body()
+    if hashlib.sha256(body).hexdigest() != checksum:
+        raise RequestError("the body does not have its checksum")
+    await parts.control.keep_body(lease, key, checksum, body)
+    return Kept(key=key)
+
+
+# --- the queue, for people ------------------------------------------------------------------------------
+
+
+@get("/api/commands", summary="The queue")
+async def queue(
+    parts: Given,
+    execution_id: Annotated[str | None, QueryParameter(pattern="^[0-9]{1,20}$")] = None,
+    pool: Annotated[str | None, QueryParameter(min_length=1, max_length=200)] = None,
+    condition: Annotated[CommandState | None, QueryParameter(name="state")] = None,
+    limit: Annotated[int, QueryParameter(ge=1, le=1_000)] = 100,
+) -> QueueView:
+    rows = await parts.store.commands(execution_id=execution_id, limit=MOST_COUNTED)
+    matching = [
+        row
+        for row in rows
+        if (pool is None or row.pool == pool) and (condition is None or state_of(row) == condition)
+    ]
+    waiting = [row for row in matching if state_of(row) == "free" and row.created_at]
+    now = parts.clock.now()
+    return QueueView(
+        commands=tuple(map(queue_row, matching[:limit])),
+        depth=len(matching),
+        oldest_seconds=max((_waits(row, now) for row in waiting), default=None),
+    )
+
+
+def _waits(row: CommandRow, now: float) -> float:
+    return max(0.0, now - max(seconds_of(row.created_at), row.not_before))
+
+
+WORKER_HANDLERS: Final = (report, keep_body)
+"""Those whose requests may be large."""
+HANDLERS: Final = (
+    claim,
+    heartbeat,
+    keychain,
+    loop,
+    heard,
+    take_signal,
+    child,
+    stop_child,
+    load_body,
+    queue,
+)

@@ -1,0 +1,51 @@
+"""A server process: listens, and stops gently when it is told to.
+
+On the first signal it stops waiting on behalf of workers and followers, finishes the requests under way and
+then the background work; a second signal ends it at once.
+"""
+
+from __future__ import annotations
+
+import socket
+
+import structlog
+import uvicorn
+
+from noetl.server.app import Api
+from noetl.server.options import check_exposure
+from noetl.server.request_log import configure_logs
+
+_log = structlog.get_logger("noetl.server")
+
+
+class GentleServer(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, app: Api) -> None:
+        super().__init__(config)
+        self._api = app
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # Before connections are waited for: those that are held open must let go.
+        self._api.parts.stopping.set()
+        self._api.parts.observer.feed.stop()
+        await super().shutdown(sockets)
+
+
+async def serve(app: Api, *, sockets: list[socket.socket] | None = None) -> None:
+    """Serves until a signal comes; UsageError for a server that strangers could use without a token."""
+    options = app.parts.options
+    check_exposure(options)
+    configure_logs(options.log_level)
+    config = uvicorn.Config(
+        app,
+        host=options.host,
+        port=options.port,
+        log_config=None,
+        access_log=False,
+        lifespan="on",
+        timeout_graceful_shutdown=options.shutdown_seconds,
+        timeout_keep_alive=75,
+        server_header=False,
+    )
+    if not options.auth:
+        _log.warning("nobody is asked for a token", host=options.host, insecure=options.insecure)
+    await GentleServer(config, app).serve(sockets=sockets)

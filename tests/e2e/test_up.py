@@ -1,0 +1,141 @@
+"""A whole deployment with one command: it runs, survives what is killed, ends, and goes on with its data."""
+
+from __future__ import annotations
+
+import json
+import signal
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from noetl.cli.stack.cluster import Cluster
+from noetl.cli.stack.detached import Detached, started_at
+from noetl.cli.stack.nats_server import free_port
+from tests.e2e.console import Console
+
+HELLO = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: hello, path: examples/hello}
+workload: {name: world}
+workflow:
+  - step: start
+    tool:
+      kind: python
+      args: {name: "{{ workload.name }}"}
+      code: "result = f'hello {name}'"
+"""
+
+
+class Deployment:
+    """A cluster in the folder of a console, and its API."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.cluster = Cluster(console.folder / ".noetl" / "cluster")
+
+    def call(self, method: str, path: str, body: object = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(self.cluster.url + path, data, headers, method=method)
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(request, timeout=30) as answer:
+            return json.loads(answer.read())
+
+    def run(self, path: str, **payload: Any) -> Any:
+        """Starts a playbook and follows its events until it is over; its result."""
+        started = self.call("POST", "/api/executions", {"path": path, "payload": payload})["execution_id"]
+        address = f"{self.cluster.url}/api/executions/{started}/events"
+        request = urllib.request.Request(address, headers={"Accept": "text/event-stream"})
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=60) as stream:
+            for line in stream:
+                if b'"playbook.completed"' in line or b'"playbook.failed"' in line:
+                    break
+        found = self.call("GET", f"/api/executions/{started}")
+        assert found["status"] == "completed", found
+        return found["result"]
+
+    def names(self) -> list[str]:
+        return [part.name for part in self.cluster.parts()]
+
+
+@pytest.fixture
+def deployment(console: Console) -> Iterator[Deployment]:
+    made = Deployment(console)
+    yield made
+    console.finished("down")
+
+
+def kill(part: Detached) -> None:
+    record = part.running()
+    assert record is not None
+    assert part.ask(record, signal.SIGKILL, 20)
+
+
+def test_up_starts_everything_down_ends_it_and_up_goes_on_with_the_data(deployment: Deployment) -> None:
+    console = deployment.console
+    shown = console.noetl("up", "--port", str(free_port()))
+    assert shown.startswith(f"up: {deployment.cluster.url}\n")
+    assert deployment.names() == ["postgres", "nats", "server-1", "worker-1", "worker-2"]
+    deployment.call("POST", "/api/catalog", {"source": HELLO})
+    assert deployment.run("examples/hello") == "hello world"
+
+    assert console.noetl("up").startswith("it runs already\n")
+
+    # What dies is replaced, the rest is left alone.
+    survivor = Detached(deployment.cluster.folder, "worker-1").running()
+    kill(Detached(deployment.cluster.folder, "worker-2"))
+    kill(deployment.cluster.server)
+    kill(deployment.cluster.nats().process)
+    console.noetl("up")
+    assert Detached(deployment.cluster.folder, "worker-1").running() == survivor
+    assert deployment.names() == ["postgres", "nats", "server-1", "worker-1", "worker-2"]
+    assert deployment.run("examples/hello", name="again") == "hello again"
+
+    console.noetl("worker", "scale", "3")
+    console.noetl("worker", "scale", "1")
+    assert [worker["name"] for worker in console.data("worker", "status")["workers"]] == ["worker-1"]
+
+    processes = [part.running() for part in deployment.cluster.parts()]
+    assert console.noetl("down").startswith("down; the data is in ")
+    assert deployment.names() == []
+    for record in processes:
+        assert record is not None
+        assert started_at(record.pid) is None
+    assert console.noetl("down") == "nothing was running\n"
+
+    console.noetl("up", "--workers", "1")
+    assert deployment.run("examples/hello", name="you") == "hello you"
+
+
+def test_nobody_else_can_read_the_secrets_of_a_deployment(deployment: Deployment) -> None:
+    deployment.console.noetl("up", "--port", str(free_port()), "--workers", "1")
+    chosen = deployment.cluster.chosen()
+    for part in deployment.cluster.parts():
+        record = part.running()
+        assert record is not None
+        command = Path(f"/proc/{record.pid}/cmdline").read_text("utf-8")
+        assert chosen.postgres_password not in command
+        assert chosen.nats_token not in command
+    assert deployment.cluster.folder.stat().st_mode & 0o077 == 0
+
+
+def test_a_server_and_a_worker_alone_need_neither_postgres_nor_nats(console: Console) -> None:
+    url = f"http://127.0.0.1:{(port := free_port())}"
+    deployment = Deployment(console)
+    deployment.cluster.choose(port)
+    try:
+        shown = console.noetl(
+            "server", "start", "--port", str(port), "--store", "sqlite:///own.db", "--detach"
+        )
+        assert shown.startswith(f"server-1 is ready at {url}")
+        assert console.data("server", "status")["servers"][0]["state"] == "ready"
+        assert console.noetl("worker", "start", "--server", url, "--detach").startswith("worker-1 started")
+        deployment.call("POST", "/api/catalog", {"source": HELLO})
+        assert deployment.run("examples/hello", name="SQLite") == "hello SQLite"
+    finally:
+        assert "worker-1 stopped" in console.noetl("worker", "stop")
+        assert "server-1 stopped" in console.noetl("server", "stop")

@@ -1,0 +1,199 @@
+"""Calls to a server that fails: what is repeated, what is not, and what comes of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from noetl.client.connection import Connection, ServerError, ServerUnreachableError, error_of, path_of
+from noetl.client.control import HttpControl
+from noetl.client.wire import FieldProblem, Problem
+from noetl.errors import NoetlError
+from noetl.records.protocols import ExecutionRequest, LeaseLostError, NotWrittenError
+from noetl.records.report import PROTOCOL
+
+ANY = msgspec.json.Decoder(dict[str, Any])
+OK = (200, {"ok": True})
+
+
+def problem(status: int, code: str) -> tuple[int, dict[str, Any]]:
+    return status, {"title": "no", "status": status, "code": code, "detail": "it is so"}
+
+
+class Script:
+    """Answers one after the other, the last one for ever; None breaks the connection off."""
+
+    def __init__(self, *answers: tuple[int, dict[str, Any]] | None) -> None:
+        self.answers = list(answers)
+        self.requests: list[tuple[str, str, dict[str, str], bytes]] = []
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        body = await request.read()
+        self.requests.append((request.method, request.path_qs, dict(request.headers), body))
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if answer is None:
+            assert request.transport is not None
+            request.transport.close()
+            return web.Response()
+        return web.json_response(answer[1], status=answer[0])
+
+
+class Time:
+    """Passes only by sleeping."""
+
+    def __init__(self) -> None:
+        self.slept: list[float] = []
+
+    def now(self) -> float:
+        return sum(self.slept)
+
+    def monotonic(self) -> float:
+        return sum(self.slept)
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+
+
+def play(script: Script, scenario: Callable[[Connection, Time], Awaitable[None]], **about: Any) -> None:
+    async def whole() -> None:
+        app = web.Application()
+        app.router.add_route("*", "/{tail:.*}", script.answer)
+        time = Time()
+        async with TestServer(app) as server, asyncio.timeout(20):
+            connection = Connection(str(server.make_url("/")), clock=time, sleep=time.sleep, **about)
+            try:
+                await scenario(connection, time)
+            finally:
+                await connection.close()
+
+    asyncio.run(whole())
+
+
+def test_a_server_that_is_away_for_a_moment_is_asked_again() -> None:
+    script = Script(problem(503, "store.error"), None, problem(500, "server.fault"), OK)
+
+    async def scenario(connection: Connection, time: Time) -> None:
+        assert await connection.call("POST", "/api/x", ANY, body={"a": 1}) == {"ok": True}
+        assert len(script.requests) == 4
+        assert [body for *_, body in script.requests] == [b'{"a":1}'] * 4
+        assert len(time.slept) == 3
+        assert time.slept[2] > time.slept[0]
+
+    play(script, scenario)
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 413, 422, 426, 429])
+def test_what_the_server_refuses_is_not_asked_again(status: int) -> None:
+    script = Script(problem(status, "some.code"))
+
+    async def scenario(connection: Connection, time: Time) -> None:
+        with pytest.raises(ServerError, match="it is so") as caught:
+            await connection.call("POST", "/api/x", ANY, body={})
+        assert caught.value.code == "some.code"
+        assert caught.value.problem is not None
+        assert caught.value.problem.status == status
+        assert len(script.requests) == 1
+
+    play(script, scenario)
+
+
+def test_what_would_count_twice_is_not_sent_twice() -> None:
+    script = Script(None, OK)
+
+    async def scenario(connection: Connection, time: Time) -> None:
+        with pytest.raises(ServerUnreachableError):
+            await connection.call("POST", "/api/x", ANY, body={}, repeatable=False)
+        assert len(script.requests) == 1
+
+    play(script, scenario)
+
+
+def test_a_server_that_stays_away_is_given_up() -> None:
+    async def scenario(connection: Connection, time: Time) -> None:
+        with pytest.raises(NotWrittenError):
+            await connection.call("GET", "/api/x", ANY)
+        assert 4 < sum(time.slept) <= 10
+
+    play(Script(problem(503, "store.error")), scenario, retry_seconds=10)
+
+
+def test_an_address_where_nobody_listens_is_tried_whatever_is_asked() -> None:
+    async def whole() -> None:
+        time = Time()
+        connection = Connection("http://127.0.0.1:9", clock=time, sleep=time.sleep, retry_seconds=3)
+        with pytest.raises(ServerUnreachableError, match=r"127\.0\.0\.1:9"):
+            await connection.call("POST", "/api/x", ANY, repeatable=False)
+        assert len(time.slept) > 2
+        await connection.close()
+
+    asyncio.run(whole())
+
+
+def test_token_trace_and_protocol_go_along() -> None:
+    script = Script(OK)
+
+    async def scenario(connection: Connection, time: Time) -> None:
+        await connection.call("GET", "/api/x", ANY, query={"a": 1, "b": None, "c": "x y"})
+        _, path, headers, _ = script.requests[0]
+        assert path == "/api/x?a=1&c=x+y"
+        assert headers["Authorization"] == "Bearer sesame"
+        assert headers["traceparent"] == "00-1-2-01"
+        assert headers["Noetl-Protocol"] == str(PROTOCOL)
+
+    play(script, scenario, token="sesame", trace="00-1-2-01")
+
+
+def test_an_answer_that_is_no_problem_document_is_told_by_its_status() -> None:
+    async def scenario(connection: Connection, time: Time) -> None:
+        with pytest.raises(ServerError, match="answered 404"):
+            await connection.call("GET", "/api/x", ANY)
+
+    play(Script((404, {"other": 1})), scenario)
+
+
+def test_an_answer_that_is_not_understood_is_an_error() -> None:
+    async def scenario(connection: Connection, time: Time) -> None:
+        with pytest.raises(ServerError, match="not understood"):
+            await connection.call("GET", "/api/x", msgspec.json.Decoder(Problem))
+
+    play(Script(OK), scenario)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [("lease.lost", LeaseLostError), ("store.error", NotWrittenError), ("other", ServerError)],
+)
+def test_a_problem_becomes_the_error_of_its_code(code: str, kind: type[NoetlError]) -> None:
+    error = error_of(Problem(title="no", status=409, code=code, detail="why"))
+    assert isinstance(error, kind)
+    assert (error.code, error.message) == (code, "why")
+
+
+def test_a_problem_names_the_fields_that_do_not_fit() -> None:
+    found = (FieldProblem(message="Expected `int`", field="a.b"), FieldProblem(message="odd"))
+    error = error_of(Problem(title="no", status=422, code="request.invalid", detail="why", errors=found))
+    assert error.message == "why (a.b: Expected `int`; odd)"
+
+
+def test_a_start_is_repeated_only_with_a_key() -> None:
+    script = Script(None, (201, {"execution_id": "7"}))
+
+    async def scenario(connection: Connection, time: Time) -> None:
+        control = HttpControl(connection)
+        with pytest.raises(ServerUnreachableError):
+            await control.start(ExecutionRequest(path="p"))
+        script.answers.insert(0, None)
+        assert await control.start(ExecutionRequest(path="p", idempotency_key="k")) == "7"
+        assert len(script.requests) == 3
+
+    play(script, scenario)
+
+
+def test_parts_of_a_path_are_quoted() -> None:
+    assert path_of("vars", "1", "a/b c") == "/api/vars/1/a%2Fb%20c"

@@ -1,0 +1,177 @@
+"""What a replica makes of the events it commits: measurements and spans; and the work in its background."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from noetl.playbook.load import load
+from noetl.records.event import Event
+from noetl.server.metrics import Metrics, TaskKinds, task_kinds
+from noetl.server.tracing import Span, Tracer, is_traceparent, otlp_spans, span_id, trace_of
+from tests.contract.control.replicas import KINDS, Replica, served
+from tests.unit.server.conftest import Play
+
+HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p, path: p}\n"
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+def event(event_type: str, second: float, **about: Any) -> Event:
+    fields: dict[str, Any] = {
+        "event_id": "1",
+        "execution_id": "77",
+        "seq": 1,
+        "timestamp": f"2025-06-15T12:00:{second:09.6f}Z",
+        "source": "server",
+        "entity_type": "tool",
+        "entity_id": "e",
+        "status": "success",
+    }
+    return Event(event_type=event_type, **fields | about)
+
+
+def done(label: str, milliseconds: float, status: str = "success", **about: Any) -> Event:
+    outcome = {"meta": {"duration_ms": milliseconds}}
+    given = {"step": "s", "task_label": label, "status": status, "payload": {"outcome": outcome}}
+    return event("task.done", 1, **given | about)
+
+
+def measured(metrics: Metrics) -> dict[tuple[str, str], float]:
+    """Every sample by its name and the values of its labels."""
+    return {
+        (sample.name, ",".join(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(metrics.page().decode())
+        for sample in family.samples
+    }
+
+
+# --- metrics -----------------------------------------------------------------------------------------------
+
+
+def test_tasks_are_measured_by_their_kind() -> None:
+    async def kinds_of(execution_id: str) -> TaskKinds | None:
+        return {("s", "fetch"): "http"} if execution_id == "77" else None
+
+    metrics = Metrics()
+    metrics.event(done("fetch", 250))
+    metrics.event(done("fetch", 20, "error", execution_id="77"))
+    metrics.event(done("fetch", 20, execution_id="gone"))
+    asyncio.run(metrics.settle(kinds_of))
+    metrics.event(done("fetch", 10, "error"))
+    found = measured(metrics)
+    assert found["noetl_task_seconds_count", "http"] == 3
+    assert found["noetl_task_seconds_sum", "http"] == pytest.approx(0.28)
+    assert found["noetl_task_failures_total", "http"] == 2
+    assert found["noetl_task_seconds_count", "unknown"] == 1
+
+
+def test_events_leases_and_decisions_are_counted() -> None:
+    metrics = Metrics()
+    metrics.event(event("command.expired", 1))
+    metrics.event(event("playbook.processed", 1, payload={"status": "failed"}))
+    metrics.decided(0.002)
+    metrics.request("GET", "/api/health", 200, 0.01)
+    found = measured(metrics)
+    assert found["noetl_lease_expiries_total", ""] == 1
+    assert found["noetl_events_total", "command.expired"] == 1
+    assert found["noetl_executions_total", "failed"] == 1
+    assert found["noetl_decide_seconds_count", ""] == 1
+    assert found["noetl_request_seconds_count", "GET,/api/health,200"] == 1
+
+
+def test_the_kinds_of_nested_tasks_are_known() -> None:
+    text = HEAD + (
+        "workflow:\n"
+        "  - step: start\n"
+        "    tool:\n"
+        "      - first: {kind: noop}\n"
+        "      - second: {kind: http, url: 'http://localhost'}\n"
+    )
+    loaded = load(text.encode(), KINDS)
+    assert loaded.playbook is not None, loaded.diagnostics
+    assert task_kinds(loaded.playbook) == {("start", "first"): "noop", ("start", "second"): "http"}
+
+
+# --- traces ------------------------------------------------------------------------------------------------
+
+
+class Kept:
+    def __init__(self) -> None:
+        self.spans: list[Span] = []
+
+    def add(self, span: Span) -> None:
+        self.spans.append(span)
+
+    def close(self) -> None:
+        self.spans.append(Span("closed", 0, 0, None, 0, 0, None, {}))
+
+
+def told(tracer: Tracer, payload: dict[str, Any]) -> None:
+    task: dict[str, Any] = {
+        "step": "s",
+        "step_run_id": "77.1",
+        "task_run_id": "77.1:1",
+        "task_label": "fetch",
+        "attempt": 1,
+    }
+    failed = {"status": "error", "payload": {"outcome": {"error": {"kind": "http.500"}}}}
+    tracer.event(event("playbook.execution.requested", 0, payload=payload))
+    tracer.event(event("step.scheduled", 1, step="s", step_run_id="77.1"))
+    tracer.event(event("task.started", 2, **task))
+    tracer.event(event("task.done", 3, **task | failed))
+    tracer.event(event("step.done", 4, step="s", step_run_id="77.1"))
+    tracer.event(event("playbook.processed", 5))
+
+
+def test_an_execution_is_one_trace_with_its_steps_and_tasks() -> None:
+    kept = Kept()
+    told(Tracer(kept), {"trace": TRACE})
+    task, step, whole = kept.spans
+    assert [span.name for span in kept.spans] == ["task fetch", "step s", "execution"]
+    assert {span.trace_id for span in kept.spans} == {0x4BF92F3577B34DA6A3CE929D0E0E4736}
+    assert whole.parent == 0x00F067AA0BA902B7
+    assert step.parent == whole.span_id == span_id("77")
+    assert task.parent == step.span_id
+    assert [round(span.ended - span.began) for span in kept.spans] == [1, 3, 5]
+    assert (task.failed, step.failed) == ("http.500", None)
+
+
+def test_replicas_that_share_an_execution_make_one_trace() -> None:
+    first, second = Kept(), Kept()
+    told(Tracer(first), {})
+    Tracer(second).event(event("step.done", 4, step="s", step_run_id="77.1"))
+    assert second.spans[0].trace_id == first.spans[1].trace_id
+    assert second.spans[0].span_id == first.spans[1].span_id
+
+
+@pytest.mark.parametrize("text", ["", "00-0-0-00", "00-" + "0" * 32 + "-" + "0" * 16 + "-01", TRACE + "x"])
+def test_what_is_no_trace_context_is_not_taken_for_one(text: str) -> None:
+    assert not is_traceparent(text)
+    assert trace_of("77", text) == trace_of("77", None)
+
+
+def test_spans_are_handed_to_the_library() -> None:
+    spans = otlp_spans("http://127.0.0.1:9/v1/traces", "test")
+    tracer = Tracer(spans)
+    assert tracer is not None
+    spans.add(Span("x", 1, 2, None, 1.0, 2.0, "why", {"a": 1}))
+
+
+# --- in the background -------------------------------------------------------------------------------------
+
+
+def test_a_replica_is_in_runtime_while_it_runs(play: Play) -> None:
+    async def scenario(server: Replica) -> None:
+        async with served(server.app), server.client() as client:
+            while not (found := (await client.get("/api/runtime")).json()["runtimes"]):
+                await asyncio.sleep(0)
+            assert [(each["kind"], each["name"], each["is_alive"]) for each in found] == [
+                ("server", "server", True)
+            ]
+        async with server.client() as client:
+            assert (await client.get("/api/runtime")).json()["runtimes"] == []
+
+    play(scenario)
