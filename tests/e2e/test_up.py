@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import signal
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from noetl.cli.stack.cluster import Cluster
 from noetl.cli.stack.detached import Detached, started_at
 from noetl.cli.stack.nats_server import free_port
 from tests.e2e.console import Console
+from tests.e2e.deployments import Deployment
 
 HELLO = """\
 apiVersion: noetl.io/v2
@@ -28,38 +25,6 @@ workflow:
       args: {name: "{{ workload.name }}"}
       code: "result = f'hello {name}'"
 """
-
-
-class Deployment:
-    """A cluster in the folder of a console, and its API."""
-
-    def __init__(self, console: Console) -> None:
-        self.console = console
-        self.cluster = Cluster(console.folder / ".noetl" / "cluster")
-
-    def call(self, method: str, path: str, body: object = None) -> Any:
-        data = None if body is None else json.dumps(body).encode()
-        headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(self.cluster.url + path, data, headers, method=method)
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(request, timeout=30) as answer:
-            return json.loads(answer.read())
-
-    def run(self, path: str, **payload: Any) -> Any:
-        """Starts a playbook and follows its events until it is over; its result."""
-        started = self.call("POST", "/api/executions", {"path": path, "payload": payload})["execution_id"]
-        address = f"{self.cluster.url}/api/executions/{started}/events"
-        request = urllib.request.Request(address, headers={"Accept": "text/event-stream"})
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=60) as stream:
-            for line in stream:
-                if b'"playbook.completed"' in line or b'"playbook.failed"' in line:
-                    break
-        found = self.call("GET", f"/api/executions/{started}")
-        assert found["status"] == "completed", found
-        return found["result"]
-
-    def names(self) -> list[str]:
-        return [part.name for part in self.cluster.parts()]
 
 
 @pytest.fixture
@@ -80,7 +45,7 @@ def test_up_starts_everything_down_ends_it_and_up_goes_on_with_the_data(deployme
     shown = console.noetl("up", "--port", str(free_port()))
     assert shown.startswith(f"up: {deployment.cluster.url}\n")
     assert deployment.names() == ["postgres", "nats", "server-1", "worker-1", "worker-2"]
-    deployment.call("POST", "/api/catalog", {"source": HELLO})
+    deployment.register(HELLO)
     assert deployment.run("examples/hello") == "hello world"
 
     assert console.noetl("up").startswith("it runs already\n")
@@ -125,8 +90,7 @@ def test_nobody_else_can_read_the_secrets_of_a_deployment(deployment: Deployment
 
 def test_a_server_and_a_worker_alone_need_neither_postgres_nor_nats(console: Console) -> None:
     url = f"http://127.0.0.1:{(port := free_port())}"
-    deployment = Deployment(console)
-    deployment.cluster.choose(port)
+    deployment = Deployment(console, url)
     try:
         shown = console.noetl(
             "server", "start", "--port", str(port), "--store", "sqlite:///own.db", "--detach"
@@ -134,7 +98,7 @@ def test_a_server_and_a_worker_alone_need_neither_postgres_nor_nats(console: Con
         assert shown.startswith(f"server-1 is ready at {url}")
         assert console.data("server", "status")["servers"][0]["state"] == "ready"
         assert console.noetl("worker", "start", "--server", url, "--detach").startswith("worker-1 started")
-        deployment.call("POST", "/api/catalog", {"source": HELLO})
+        deployment.register(HELLO)
         assert deployment.run("examples/hello", name="SQLite") == "hello SQLite"
     finally:
         assert "worker-1 stopped" in console.noetl("worker", "stop")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -16,10 +17,23 @@ from noetl.engine.fold import fold
 from noetl.engine.limits import EVENT_BYTES
 from noetl.engine.state import State
 from noetl.playbook.load import Loaded
+from noetl.records.command import HeldLease
 from noetl.records.event import Event
-from noetl.records.report import LeaseReport, Verdict
+from noetl.records.report import LeaseReport, ReportedEvent, Verdict
 from noetl.store.codec import decode_event, encode_event
 from noetl.store.protocol import Append
+
+Holds = Callable[[HeldLease], bool]
+"""Whether a lease is the current one of its command."""
+
+
+class Flight(NamedTuple):
+    """A call that has not ended."""
+
+    lease: HeldLease
+    run_id: str
+    iteration: str
+
 
 RUN_ENDS = ("step.done", "step.failed", "step.skipped", "loop.done")
 
@@ -46,12 +60,15 @@ INVARIANTS = {
     "run.ends.once": "a scheduled step run ends exactly once, or is revoked by the end of the execution",
     "finished.once": "`workflow.finished` comes once if the workflow began, and `playbook.processed` last",
     "nothing.after.the.end": "nothing is appended to an execution that is over",
-    "in.flight": "a loop never has more calls in flight under one lease than `max_in_flight` allows",
+    "in.flight": "a step never has more calls in flight than its loop's `max_in_flight` allows, over all leases",
+    "iteration.once": "no iteration is run under two leases that both hold",
     "done.is.done": "a task whose `task.done` is committed is never run again",
     "values.whole": "a tool is given values, never references to them",
     "calls.bounded": "a task is called at most once more for each crash and each lost lease",
-    "never.stuck": "an execution that is not over has something that runs, is timed or is waited for",
+    "never.stuck": "an execution that is not over has something runnable, leased, timed or declared waiting",
     "repeated.reports": "a report that comes again, or late, changes nothing",
+    "stale.refused": "a report under a lease that is over is refused",
+    "signal.once": "a signal is used at most once",
     "loop.in.order": "the result of a loop has the results of its iterations in index order",
     "same.outcome": "crashes and delays do not change the outcome where the language fixes it",
 }
@@ -72,8 +89,10 @@ class Watcher:
         self._iterations: dict[str, dict[int, Any]] = {}
         self._done: set[tuple[str, int]] = set()
         self._calls: Counter[tuple[str, int]] = Counter()
-        self._flights: Counter[Any] = Counter()
+        self._flights: dict[object, Flight] = {}
+        self._signals: set[int] = set()
         self._troubles = 0
+        self._parks = 0
         self._finished = 0
         self._over = False
         self.events: list[Event] = []
@@ -115,6 +134,20 @@ class Watcher:
         self._follow_runs(event)
         if event.event_type == "task.done":
             self.note_done(str(event.action_id), int(event.attempt or 0))
+        elif event.event_type == "command.expired":
+            self._troubles += 1
+        elif event.event_type == "step.paused":
+            self._parks += 1
+        if "signal" in event.payload and event.source == "worker":
+            place = event.payload["signal"]
+            require(place not in self._signals, "signal.once", f"{place} by {event.step} and before")
+            self._signals.add(place)
+
+    @property
+    def state(self) -> State:
+        """The fold of the log so far."""
+        assert self._replica is not None
+        return self._replica
 
     def _follow_tokens(self, event: Event) -> None:
         payload = event.payload
@@ -170,36 +203,66 @@ class Watcher:
             step = next(each for each in loaded.playbook.steps if each.name == event.step)
             if step.join is not None:
                 self.tally[f"join: {step.join.mode}"] += 1
+        elif event.event_type == "step.paused":
+            for name in event.payload["waits"]:
+                self.tally[f"park: for {name}"] += 1
+        elif event.event_type == "step.resumed":
+            self.tally[f"park: back by {event.payload['cause']}"] += 1
         elif event.event_type == "next.evaluated":
             self.tally[f"routing: {event.payload.get('mode', 'by a case')}"] += 1
 
     # --- calls ----------------------------------------------------------------------------------------------
 
-    def call_begins(self, call: Any, flight: Any, lease: Any, *, is_zombie: bool) -> None:
-        self.note_call(call.action_id, call.attempt, f"{call.step}/{call.task_label}", is_zombie=is_zombie)
+    def call_begins(
+        self, call: Any, key: object, lease: Any, holds: Holds, *, is_zombie: bool, waits: bool
+    ) -> None:
+        task = f"{call.step}/{call.task_label}"
+        self.note_call(call.action_id, call.attempt, task, is_zombie=is_zombie, waits=waits)
         require(b'"result_ref"' not in msgspec.json.encode(call.args), "values.whole", str(call.args)[:300])
-        self._flights[flight] += 1
-        width = _width(lease)
-        if width is not None:
-            require(
-                self._flights[flight] <= width,
-                "in.flight",
-                f"{self._flights[flight]} of {width} in {call.step}",
-            )
+        self._flights[key] = Flight(lease.held, lease.run_id, call.task_run_id.rpartition(":")[0])
         self.tally["calls"] += 1
+        if not is_zombie:
+            self._check_flights(lease, holds)
+
+    def _check_flights(self, lease: Any, holds: Holds) -> None:
+        """Those of leases that are over do not count: nobody hears of what they do."""
+        mine = [each for each in self._flights.values() if each.run_id == lease.run_id and holds(each.lease)]
+        leases: dict[str, set[str]] = {}
+        for each in mine:
+            leases.setdefault(each.iteration, set()).add(each.lease.command_id)
+        twice = [iteration for iteration, found in leases.items() if len(found) > 1]
+        require(not twice, "iteration.once", f"{twice} under {leases}")
+        width = self._width(lease)
+        if width is not None:
+            require(len(mine) <= width, "in.flight", f"{len(mine)} of {width} in {lease.step.name}")
+            if len({each.lease.command_id for each in mine}) > 1:
+                self.tally["loops under several leases at once"] += 1
+
+    def _width(self, lease: Any) -> int | None:
+        """How many calls a step may have in flight: one, or as many as its loop allows."""
+        if any(getattr(node, "kind", "workbook") == "workbook" for node in lease.step.body):
+            return None  # blocks, branches and what the workbook has: they have widths of their own
+        run = self.state.runs.get(lease.run_id)
+        return 1 if run is None or run.loop is None else sum(run.loop.widths)
 
     def note_done(self, action_id: str, attempt: int) -> None:
         self._done.add((action_id, attempt))
 
-    def note_call(self, action_id: str, attempt: int, task: str, *, is_zombie: bool = False) -> None:
-        """A worker that was given up may not know it yet: its calls are bounded, but it may repeat one."""
+    def note_call(
+        self, action_id: str, attempt: int, task: str, *, is_zombie: bool = False, waits: bool = False
+    ) -> None:
+        """A worker that was given up may not know it yet: its calls are bounded, but it may repeat one.
+
+        A call that only waits is taken up again whenever its lease has been parked.
+        """
         key = (action_id, attempt)
         require(is_zombie or key not in self._done, "done.is.done", f"{task} attempt {attempt}")
         self._calls[key] += 1
-        require(self._calls[key] <= 1 + self._troubles, "calls.bounded", f"{task}: {self._calls[key]} calls")
+        most = 1 + self._troubles + (self._parks if waits else 0)
+        require(self._calls[key] <= most, "calls.bounded", f"{task}: {self._calls[key]} calls")
 
-    def call_ends(self, flight: Any) -> None:
-        self._flights[flight] -= 1
+    def call_ends(self, key: object) -> None:
+        self._flights.pop(key, None)
 
     # --- troubles -------------------------------------------------------------------------------------------
 
@@ -207,38 +270,30 @@ class Watcher:
         self._troubles += 1
         self._flights.clear()
 
-    def lease_lost(self) -> None:
-        self._troubles += 1
-
     def report_came_again(self, report: LeaseReport, verdict: Verdict, before: int) -> None:
         told = [event.event_type for event in report.events]
-        repeats = [event for event in self.events[before:] if event.event_type in ("task.done", *RUN_ENDS)]
-        keys = {
-            (event.action_id, event.attempt) for event in report.events if event.event_type == "task.done"
-        }
-        again = [event for event in repeats if (event.action_id, event.attempt) in keys]
-        require(not again, "repeated.reports", f"{told} was taken twice ({verdict.verdict})")
+        keys = {_identity(event) for event in report.events}
+        again = [event for event in self.events[before:] if _identity(event) in keys]
+        shown = [(event.seq, event.event_type) for event in again]
+        require(not again, "repeated.reports", f"{told} was taken twice as {shown} ({verdict.verdict})")
 
-    def ended(self, state: State) -> None:
+    def ended(self, state: State | None = None) -> None:
+        """The execution is over; `state` is what the engine has of it."""
         assert self._replica is not None
-        require(state.is_over, "finished.once", "the engine says it is over, the state does not")
+        if state is not None:
+            require(state.is_over, "finished.once", "the engine says it is over, the state does not")
+        if not self._over:
+            require(state is None, "finished.once", "it is not over")
+            return  # a child whose end nobody waited for
         require(self.events[-1].event_type == "playbook.processed", "finished.once", "another event is last")
         began = any(event.event_type == "workflow.started" for event in self.events)
         require(self._finished == int(began), "finished.once", f"{self._finished} times")
         processed = [event for event in self.events if event.event_type == "playbook.processed"]
         require(len(processed) == 1, "finished.once", "playbook.processed")
         require(not self._replica.runs and not self._replica.tokens, "run.ends.once", "left open at the end")
-        self.tally[f"status: {state.status}"] += 1
 
-
-def _width(lease: Any) -> int | None:
-    """How many calls a lease may have in flight: one, or as many as its loops allow together."""
-    loop = lease.step.loop
-    if any(getattr(node, "kind", "workbook") == "workbook" for node in lease.step.body):
-        return None  # blocks, branches and what the workbook has: they have widths of their own
-    if loop is None or loop.mode == "sequential":
-        return 1
-    return int(lease.number(loop.max_in_flight))
+def _identity(event: Event | ReportedEvent) -> tuple[Any, ...]:
+    return event.event_type, event.entity_id, event.task_run_id, event.attempt, event.timestamp
 
 
 def _difference(one: State, other: State) -> str:

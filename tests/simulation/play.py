@@ -15,7 +15,7 @@ from noetl.engine.state import State
 from noetl.testing import StalledError
 from tests.simulation.invariants import Violation, require
 from tests.simulation.scenarios import Scenario, draw_scenario
-from tests.simulation.world import World, loaded
+from tests.simulation.world import OneProcess, World, loaded
 
 DISTURBING = ("cancel", "lost leases")
 """Troubles that may change an outcome."""
@@ -45,22 +45,24 @@ def play(scenario: Scenario, folder: Path, tally: Counter[str], *, tell: bool = 
     if playbook.playbook is None:
         tally["not valid"] += 1
         return
-    world = World(scenario, playbook, folder)
+    world: World = OneProcess(scenario, playbook, folder)
     try:
         state = world.play()
     except StalledError:
         raise Violation("never.stuck", "everything waits") from None
     finally:
         if tell:
-            for event in world.watcher.events:
-                about = (event.step, event.iteration_id, event.task_label, event.attempt)
-                print(event.seq, event.event_type, *about, str(event.payload)[:300])
+            for execution_id, watcher in world.watchers.items():
+                print("execution", execution_id)
+                for event in watcher.events:
+                    about = (event.step, event.iteration_id, event.task_label, event.attempt)
+                    print(event.seq, event.timestamp[11:], event.event_type, *about, str(event.payload)[:300])
     tally.update(world.tally)
     tally["executions"] += 1
     if scenario.racy or any(trouble.kind in DISTURBING for trouble in scenario.troubles):
         return
     tally["compared"] += 1
-    calm = World(scenario, playbook, folder, undisturbed=True)
+    calm = OneProcess(scenario, playbook, folder, undisturbed=True)
     calmly = calm.play()
     alone = not any("join" in step.get("spec", {}) for step in scenario.playbook["workflow"])
     met, meant = _outcome(state, alone=alone), _outcome(calmly, alone=alone)

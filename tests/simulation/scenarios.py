@@ -27,6 +27,15 @@ class Trouble(NamedTuple):
     at: int
 
 
+class Again(NamedTuple):
+    """The execution is to be repeated once it is over."""
+
+    step: str | None
+    failed_items: bool
+    playbook: Data | None = None
+    """An edited one."""
+
+
 class Scenario(NamedTuple):
     playbook: Data
     payload: Data
@@ -35,6 +44,13 @@ class Scenario(NamedTuple):
     """Of the schedule: delays and the order in which what is ready runs."""
     racy: bool
     """The language lets the schedule decide parts of the outcome."""
+    distributed: bool = False
+    """Played by several replicas and workers over one store."""
+    children: tuple[Data, ...] = ()
+    """Playbooks that this one calls."""
+    again: Again | None = None
+    has_secrets: bool = True
+    """The environment has what the keychain asks for."""
 
 
 TROUBLES = (
@@ -334,7 +350,7 @@ class Drawing:
     def task(self, label: str, labels: list[str], *, loop: Data | None = None, plain: bool = False) -> Data:
         if not plain and self.often(0.04):
             if self.often(0.4) or self.in_workbook:
-                return {"kind": "noop"}
+                return self.waiting_task()
             return {"kind": "workbook", "name": "helper", "args": {"given": 2}}
         drawn: Data = {"kind": "python", "code": "pass", "args": self.task_args(loop)}
         if drawn["args"].get("hang"):
@@ -346,6 +362,20 @@ class Drawing:
             spec["result"] = {"inline_max_bytes": 16, "select": ["v"]}
         if spec:
             drawn["spec"] = spec
+        return drawn
+
+    def waiting_task(self) -> Data:
+        """One that waits for a time or a signal; a deadline may be shorter than the wait."""
+        drawn: Data = self.chance.choice(
+            [
+                {"kind": "noop"},
+                {"kind": "wait", "duration": self.chance.choice([0.2, 3, 50])},
+                {"kind": "wait", "signal": "go"},
+                {"kind": "wait", "signal": "go", "timeout": 90},
+                {"kind": "wait", "duration": 20, "timeout": 4},
+            ]
+        )
+        self.racy |= drawn.get("timeout") == 90  # the signal may come later than that, by a crash
         return drawn
 
     def task_args(self, loop: Data | None) -> Data:
@@ -389,8 +419,6 @@ class Drawing:
             drawn["shape"] = self.chance.choice(["list", "text", "number", "none"])
         if self.often(0.03):
             drawn["hang"] = True
-        if self.often(0.03):
-            drawn["signal"] = "go"
         if self.often(0.02):
             drawn["log"] = 9_000
         if self.often(0.01):

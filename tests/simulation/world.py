@@ -1,39 +1,49 @@
 """A world in which executions run: a store that can fail, tools that do as told, processes that die.
 
 Time is a fake clock and every choice comes from the scenario's seed, so a run can be repeated exactly.
+Here is what every world has, and the one with a single process, as `noetl run` is.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import json
 import random
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from noetl.control.plane import ControlPlane
 from noetl.embedded import Embedded
 from noetl.engine import decide
+from noetl.engine.leases import run_and_lease
 from noetl.engine.state import State
+from noetl.errors import NoetlError
 from noetl.playbook.load import Loaded, load
-from noetl.records.outcome import Outcome, OutcomeError, OutcomeMeta
-from noetl.records.report import LeaseReport, Verdict
+from noetl.records.command import HeldLease
+from noetl.records.report import LeaseReport, Report, ReportReply
+from noetl.secrets.keychain import Resolver
 from noetl.store.memory import MemoryStore
-from noetl.store.protocol import Append, StoreError
+from noetl.store.protocol import Append, Fence, StoreError
 from noetl.testing import FakeClock, FakeTimeLoop
 from noetl.tools.registry import builtin_kinds, runnable
-from tests.simulation.invariants import Violation, Watcher
+from tests.simulation.invariants import Violation, Watcher, require
 from tests.simulation.scenarios import Scenario, Trouble
+from tests.simulation.scripted import DELAYS, RealWait, ScriptedTask
+from tests.simulation.standing import left_standing
 
 EXECUTION = "1"
-DELAYS = (0.0, 0.0, 0.001, 0.05, 0.3, 2.0, 7.0)
-"""Seconds a tool takes; some longer than a start is held back."""
+REPEATED = "2"
+"""The execution that repeats the first one from a step."""
 GOES_ON_AFTER = 5.0
 """Seconds of a pause."""
+SECRETS = {"TOKEN": "s3cr3t-of-the-simulation"}
 
 
 def loaded(playbook: dict[str, Any]) -> Loaded:
@@ -59,46 +69,63 @@ class ShuffledLoop(FakeTimeLoop):
         super()._run_once()  # type: ignore[misc]
 
 
+class WatchedStore(MemoryStore):
+    """What all processes share. Every commit is shown to the watcher the moment it is made."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world.clock)
+        self._world = world
+        self.writer: ControlPlane | None = None
+        """Whose append comes next."""
+
+    def _write(self, log: Any, change: Append) -> None:
+        super()._write(log, change)
+        self._world.committed(change, self.writer)
+
+
 class FailingStore:
-    """The store as one process sees it. Every commit is shown to the watcher; some fail on order."""
+    """The store as one process sees it; some appends fail on order."""
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._dead = False
+        self.control: ControlPlane | None = None
+        self.is_dead = False
 
     def __getattr__(self, name: str) -> Any:
-        if self._dead:
+        if self.is_dead:
             raise ProcessDiedError("this process is dead")
         return getattr(self._world.store, name)
 
     def die(self) -> None:
-        self._dead = True
+        self.is_dead = True
 
     async def append(self, change: Append) -> None:
         world = self._world
         await asyncio.sleep(world.chance.choice(DELAYS[:4]))
-        if self._dead:
-            raise ProcessDiedError("this process is dead")
+        self._require_alive()
         trouble = world.trouble_at_commit()
-        if trouble == "crash before commit":
-            self._crash(trouble)
-        await world.store.append(change)
-        world.committed(change)
-        if trouble == "crash after commit":
-            self._crash(trouble)
+        if trouble is not None and trouble.endswith("before commit"):
+            world.fail_append(trouble, self)
+        world.store.writer = self.control
+        try:
+            await world.store.append(change)
+        except NoetlError as refused:
+            world.tally[f"append refused: {refused.code}"] += 1
+            raise
+        self._require_alive()
+        if trouble is not None and trouble.endswith("after commit"):
+            world.fail_append(trouble, self)
 
     async def put_body(self, row: Any) -> None:
-        if self._dead:
-            raise ProcessDiedError("this process is dead")
+        self._require_alive()
         await self._world.store.put_body(row)
 
-    def _crash(self, trouble: str) -> None:
-        self._dead = True
-        self._world.crash(trouble)
-        raise ProcessDiedError(trouble)
+    def _require_alive(self) -> None:
+        if self.is_dead:
+            raise ProcessDiedError("this process is dead")
 
 
-class World:
+class World(ABC):
     """One scenario being played."""
 
     def __init__(
@@ -108,71 +135,116 @@ class World:
         self.loaded = playbook
         self.chance = random.Random(scenario.seed + undisturbed)
         self.clock = FakeClock()
-        self.store = MemoryStore()
         self.tally: Counter[str] = Counter()
-        self.watcher = Watcher(self.tally, self.chance)
-        self._folder = folder
+        self.watchers: dict[str, Watcher] = {}
+        self.store = WatchedStore(self)
+        self.folder = folder
+        self.violation: Exception | None = None
+        self.is_over = False
+        """Nothing more is to begin."""
+        self._playbooks = [playbook, *(loaded(child) for child in scenario.children)]
         self._troubles: list[Trouble] = [] if undisturbed else list(scenario.troubles)
         self._commits = 0
-        self.violation: Exception | None = None
-        self._engine: Embedded | None = None
-        self._view: FailingStore | None = None
-        self._died: asyncio.Future[None] | None = None
         self._others: set[asyncio.Task[None]] = set()
-        self._reports: list[tuple[LeaseReport, str]] = []
+        self.reports: list[LeaseReport] = []
+        environment = SECRETS if scenario.has_secrets else {}
+        self.resolver = Resolver(environment, folder, self.clock)
 
     def play(self) -> State:
+        """The state of the execution at its end, or of the one that repeats it."""
         with asyncio.Runner(loop_factory=lambda: ShuffledLoop(self.clock, self.chance)) as runner:
-            return runner.run(self._play())
-
-    async def _play(self) -> State:
-        state = None
-        while state is None:
-            state = await self._process()
-            if self.violation is not None:
-                raise self.violation
-        self.watcher.ended(state)
+            state = runner.run(self._play())
+        if self.violation is not None:
+            raise self.violation
+        for execution_id, watcher in self.watchers.items():
+            watcher.ended(state if state.execution_id == execution_id else None)
+        self.tally[f"status: {state.status}"] += 1
         return state
 
-    async def _process(self) -> State | None:
-        """One process from its start to the end of the execution, or to its death."""
-        self._died = asyncio.get_running_loop().create_future()
-        self._view = FailingStore(self)
-        view: Any = self._view
-        engine = Embedded(view, self._folder, clock=self.clock, tool=self._tool)
-        engine._worker._random = self.chance  # jitter
-        self._engine = engine
-        self._intercept_reports(engine)
-        running = asyncio.ensure_future(self._run_engine(engine))
-        either: set[asyncio.Future[Any]] = {running, self._died}
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        if not running.done() or self._died.done():
-            running.cancel()
-            for task in self._others:
-                task.cancel()
-            await asyncio.gather(running, *self._others, return_exceptions=True)
-            self._others.clear()
-            self.watcher.process_died()
-            return None
-        return await running
+    @abstractmethod
+    async def _play(self) -> State: ...
 
-    async def _run_engine(self, engine: Embedded) -> State:
-        async with engine:
-            if await self.store.execution(EXECUTION) is None:
-                await engine.start(self.loaded, self.scenario.payload, execution_id=EXECUTION)
-            else:
-                await engine.resume(EXECUTION)
-            state = await engine.finished(EXECUTION)
-            for task in list(self._others):
-                task.cancel()
-            await asyncio.gather(*self._others, return_exceptions=True)
-            self._others.clear()
-            return state
+    @abstractmethod
+    def control(self) -> ControlPlane | None:
+        """A control plane that can be asked now."""
 
-    def _tool(self, kind: str) -> Any:
+    @abstractmethod
+    def fail_append(self, trouble: str, view: FailingStore) -> None:
+        """Lets an append fail; raises."""
+
+    @abstractmethod
+    async def meddle(self, kind: str) -> bool:
+        """Causes a trouble that only this world has; False: there was nothing to trouble."""
+
+    async def register(self) -> None:
+        for each in self._playbooks:
+            assert each.playbook is not None, each.diagnostics
+            playbook = each.playbook
+            await self.store.register(
+                playbook.path, playbook.name, playbook.dialect, each.text.encode(), "2025-06-15T15:06:40Z"
+            )
+
+    def tool(self, kind: str) -> Any:
+        if kind in ("wait", "playbook"):
+            return RealWait(self, kind)
         return runnable("noop") if kind == "noop" else ScriptedTask(self)
 
-    # --- what happens at commits ----------------------------------------------------------------------------
+    # --- what is seen ---------------------------------------------------------------------------------------
+
+    def watcher(self, execution_id: str) -> Watcher:
+        found = self.watchers.get(execution_id)
+        if found is None:
+            found = self.watchers[execution_id] = Watcher(self.tally, self.chance)
+        return found
+
+    def committed(self, change: Append, control: ControlPlane | None) -> None:
+        live = None if control is None else control._live.get(change.execution_id)
+        log = self.store._logs[change.execution_id]
+        with self.noting_violations():
+            watcher = self.watcher(change.execution_id)
+            watcher.committed(change, None if live is None else live.state, self._loaded_of(change))
+            standing = left_standing(watcher.state, log.commands, log.timers)
+            require(standing is None, "never.stuck", str(standing))
+
+    def _loaded_of(self, change: Append) -> Loaded:
+        digest = change.execution.playbook_digest
+        return next(
+            each for each in self._playbooks if hashlib.sha256(each.text.encode()).hexdigest() == digest
+        )
+
+    @contextlib.contextmanager
+    def calling(self, call: Any, lease: Any, *, waits: bool = False) -> Iterator[None]:
+        watcher = self.watcher(lease.execution_id)
+        is_live = self.is_live(lease.held)
+        key = object()
+        with self.noting_violations():
+            watcher.call_begins(call, key, lease, self.is_live, is_zombie=not is_live, waits=waits)
+        try:
+            yield
+        finally:
+            watcher.call_ends(key)
+
+    def is_live(self, held: HeldLease) -> bool:
+        """Whether a lease is the current one of its command."""
+        log = self.store._logs.get(held.execution_id)
+        row = None if log is None else log.commands.get(held.command_id)
+        return row is not None and row.worker_id is not None and row.epoch == held.epoch
+
+    @contextlib.contextmanager
+    def noting_violations(self) -> Iterator[None]:
+        """The engine turns exceptions into failures; a violation must not drown in one."""
+        try:
+            yield
+        except (Violation, LookupError, TypeError, AttributeError) as problem:
+            self.violation = self.violation or problem
+            self.stop()
+            raise
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Ends the play: something is wrong."""
+
+    # --- troubles -------------------------------------------------------------------------------------------
 
     def trouble_at_commit(self) -> str | None:
         """Counts a commit; what is to go wrong with it, or None. Other troubles begin now."""
@@ -181,108 +253,266 @@ class World:
         found = None
         for trouble in due:
             self._troubles.remove(trouble)
-            if trouble.kind in ("crash before commit", "crash after commit"):
+            if trouble.kind.endswith(" commit"):
                 if found is not None:
                     self._troubles.append(trouble)
                     continue
                 found = trouble.kind
             else:
-                self._spawn(self._cause(trouble.kind))
+                self.spawn(self._cause(trouble.kind))
         return found
 
-    def committed(self, change: Append) -> None:
-        assert self._engine is not None
-        live = self._engine.control._live.get(EXECUTION)
-        with self.noting_violations():
-            self.watcher.committed(change, None if live is None else live.state, self.loaded)
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._others.add(task)
+        task.add_done_callback(self._others.discard)
 
-    @contextlib.contextmanager
-    def noting_violations(self) -> Iterator[None]:
-        """The engine turns exceptions into failures; a violation must not drown in one."""
-        try:
-            yield
-        except (Violation, LookupError, TypeError) as problem:
-            self.violation = self.violation or problem
-            self.crash("violation")
-            raise
+    async def end_others(self) -> None:
+        for task in list(self._others):
+            task.cancel()
+        for done in await asyncio.gather(*self._others, return_exceptions=True):
+            if isinstance(done, Exception) and not isinstance(done, NoetlError | Violation):
+                raise done
+        self._others.clear()
+
+    async def _cause(self, kind: str) -> None:
+        await asyncio.sleep(self.chance.choice(DELAYS))
+        # A process that dies meanwhile takes along whoever talks to it.
+        with contextlib.suppress(NoetlError):
+            if await (self._steer(kind) if kind in STEERING else self.meddle(kind)):
+                self.tally[f"trouble: {kind}"] += 1
+
+    async def _steer(self, kind: str) -> bool:
+        """What comes from people, and reports that come again."""
+        execution_id = self._open_execution()
+        control = self.control()
+        if execution_id is None or control is None:
+            return False
+        match kind:
+            case "pause":
+                await control.pause(execution_id)
+                await asyncio.sleep(self.chance.choice([0.0, 0.02, GOES_ON_AFTER]))
+                await self._resumed(execution_id)
+            case "cancel":
+                await control.cancel(execution_id, "by the simulation")
+            case "signal":
+                await control.signal(execution_id, "unasked", {"n": 1})
+            case "repeated report" | "late report":
+                if not self.reports:
+                    return False
+                await self.repeat_report(self.reports[-1 if kind == "repeated report" else 0])
+        return True
+
+    async def _resumed(self, execution_id: str) -> None:
+        """Somebody always resumes what was paused, however often it takes."""
+        while True:
+            control = self.control()
+            if control is not None:
+                try:
+                    await control.resume(execution_id)
+                except NoetlError:
+                    pass
+                else:
+                    return
+            await asyncio.sleep(1.0)
+
+    async def repeat_report(self, report: LeaseReport) -> None:
+        """Sends a report once more, to whichever control plane answers."""
+        control = self.control()
+        if control is None:
+            return
+        watcher = self.watcher(report.lease.execution_id)
+        before = len(watcher.events)
+        reply = await self.reported(control, Report(worker_id="again", leases=(report,)))
+        with self.noting_violations():
+            watcher.report_came_again(report, reply.verdicts[0], before)
+
+    async def reported(self, control: ControlPlane, report: Report) -> ReportReply:
+        """Passes a report on, and looks whether one under a lease that is over was refused."""
+        live = [self.is_live(each.lease) for each in report.leases]
+        copy = msgspec.convert(msgspec.to_builtins(report), Report)
+        reply = await type(control).report(control, report)
+        self.reports.extend(copy.leases)
+        with self.noting_violations():
+            for was_live, verdict in zip(live, reply.verdicts, strict=True):
+                holds = was_live or verdict.verdict == "refused"
+                require(holds, "stale.refused", f"{verdict} though its lease was over")
+        return reply
+
+    def _open_execution(self) -> str | None:
+        """One that is not over: the last that was begun."""
+        rows = [log.row for log in self.store._logs.values() if log.row.finished_at is None]
+        return rows[-1].execution_id if rows else None
+
+    def send_signal_soon(self, execution_id: str, name: str) -> None:
+        async def send() -> None:
+            await asyncio.sleep(self.chance.choice(DELAYS))
+            while True:
+                control, row = self.control(), await self.store.execution(execution_id)
+                if row is None or row.finished_at is not None:
+                    return
+                if control is not None:
+                    try:
+                        await control.signal(execution_id, name, {"sent": True})
+                    except NoetlError:
+                        pass
+                    else:
+                        return
+                await asyncio.sleep(1.0)
+
+        self.spawn(send())
+
+
+STEERING = ("pause", "cancel", "signal", "repeated report", "late report")
+
+
+class OneProcess(World):
+    """One process at a time: when it dies, another goes on with what it left."""
+
+    def __init__(
+        self, scenario: Scenario, playbook: Loaded, folder: Path, *, undisturbed: bool = False
+    ) -> None:
+        super().__init__(scenario, playbook, folder, undisturbed=undisturbed)
+        self._engine: Embedded | None = None
+        self._view: FailingStore | None = None
+        self._died: asyncio.Future[None] | None = None
+        self._zombies: dict[str, asyncio.Task[None]] = {}
+
+    def control(self) -> ControlPlane | None:
+        is_dead = self._died is None or self._died.done() or self._engine is None
+        return None if is_dead or self._engine is None else self._engine.control
+
+    async def _play(self) -> State:
+        await self.register()
+        state = None
+        while state is None and self.violation is None:
+            state = await self._process()
+        await self.end_others()
+        return state or State(execution_id=EXECUTION)
+
+    async def _process(self) -> State | None:
+        """One process from its start to the end of the execution, or to its death."""
+        self._died = asyncio.get_running_loop().create_future()
+        self._view = FailingStore(self)
+        view: Any = self._view
+        engine = Embedded(view, self.folder, clock=self.clock, tool=self.tool, resolver=self.resolver)
+        engine._worker._random = self.chance  # jitter
+        self._engine, self._view.control = engine, engine.control
+        self._intercept(engine)
+        running = asyncio.ensure_future(self._run_engine(engine))
+        either: set[asyncio.Future[Any]] = {running, self._died}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        self._bury_zombies()
+        if not running.done() or self._died.done():
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            for watcher in self.watchers.values():
+                watcher.process_died()
+            return None
+        return await running
+
+    async def _run_engine(self, engine: Embedded) -> State:
+        async with engine:
+            state = await self._brought_to_its_end(engine, EXECUTION)
+            again = self.scenario.again
+            if again is not None and await self.store.execution(REPEATED) is None:
+                changed = loaded(again.playbook) if again.playbook is not None else None
+                if changed is not None:
+                    self._playbooks.append(changed)
+                try:
+                    await engine.repeat(
+                        EXECUTION,
+                        changed,
+                        {},
+                        step=again.step,
+                        failed_items=again.failed_items,
+                        announce=lambda: REPEATED,
+                    )
+                except StoreError:
+                    raise
+                except NoetlError as refused:
+                    self.tally[f"not repeated: {refused.code}"] += 1
+                    return state
+            if again is not None:
+                self.tally[f"repeated: {'failed items' if again.failed_items else 'from a step'}"] += 1
+                state = await self._brought_to_its_end(engine, REPEATED)
+            return state
+
+    async def _brought_to_its_end(self, engine: Embedded, execution_id: str) -> State:
+        row = await self.store.execution(execution_id)
+        if row is None:
+            await engine.start(self.loaded, self.scenario.payload, execution_id=execution_id)
+        elif row.finished_at is None:
+            await engine.resume(execution_id)
+        return await engine.finished(execution_id)
+
+    def _intercept(self, engine: Embedded) -> None:
+        """Sees every report, and keeps zombies from hearing that they are dead."""
+        control: Any = engine.control
+        self.reports.clear()
+        revoke = engine._worker.revoke
+
+        async def report(told: Report) -> ReportReply:
+            return await self.reported(control, told)
+
+        def revoked(command_id: str) -> None:
+            if command_id not in self._zombies:
+                revoke(command_id)
+
+        control.report = report
+        control.on_revoked = revoked
+
+    def fail_append(self, trouble: str, view: FailingStore) -> None:
+        self.crash(trouble)
+        raise ProcessDiedError(trouble)
 
     def crash(self, how: str) -> None:
         self.tally[f"trouble: {how}"] += 1
+        self.stop()
+
+    def stop(self) -> None:
         if self._view is not None:
             self._view.die()
         if self._died is not None and not self._died.done():
             self._died.set_result(None)
 
-    def _spawn(self, work: Any) -> None:
-        task = asyncio.ensure_future(work)
-        self._others.add(task)
-        task.add_done_callback(self._others.discard)
+    async def meddle(self, kind: str) -> bool:
+        execution_id, control = self._open_execution(), self.control()
+        if execution_id is None or control is None:
+            return False
+        if kind in ("crash in between", "replica dies", "worker dies"):
+            self.crash("crash in between")
+            return False
+        if kind in ("lost lease", "lost leases", "zombie"):
+            return await self._lose_lease(control, kind)
+        return False
 
-    async def _cause(self, kind: str) -> None:
-        # A process that dies meanwhile takes along whoever talks to it.
-        with contextlib.suppress(StoreError):
-            await self._meddle(kind)
-
-    async def _meddle(self, kind: str) -> None:
-        await asyncio.sleep(self.chance.choice(DELAYS))
+    async def _lose_lease(self, control: ControlPlane, kind: str) -> bool:
         assert self._engine is not None
-        control = self._engine.control
-        live = control._live.get(EXECUTION)
-        if live is None or live.state.is_over:
-            return
-        match kind:
-            case "crash in between":
-                self.crash(kind)
-                return
-            case "pause":
-                await control.pause(EXECUTION)
-                await asyncio.sleep(self.chance.choice([0.0, GOES_ON_AFTER]))
-                await control.resume(EXECUTION)
-            case "cancel":
-                await control.cancel(EXECUTION, "by the simulation")
-            case "signal":
-                await control.signal(EXECUTION, "unasked", {"n": 1})
-            case "lost lease" | "lost leases":
-                leased = list(self._engine._worker._leases)
-                if not leased:
-                    return
-                run_id = self.chance.choice(leased)
-                if self.chance.randint(0, 1):
-                    self.tally["zombies"] += 1  # the worker is not dead, it only was not heard of
-                else:
-                    self._engine._worker._leases[run_id].cancel()
-                for _ in range(1 if kind == "lost lease" else decide.MOST_LOSSES):
-                    self.watcher.lease_lost()
-                    await live.change(lambda turn: decide.lose(turn, run_id))
-            case "repeated report" | "late report":
-                if not self._reports:
-                    return
-                report, run_id = self._reports[-1] if kind == "repeated report" else self._reports[0]
-                before = len(await self.store.events(EXECUTION))
-                verdict = await control.report(report, run_id)
-                with self.noting_violations():
-                    self.watcher.report_came_again(report, verdict, before)
-        self.tally[f"trouble: {kind}"] += 1
+        worker = self._engine._worker
+        if not worker._leases:
+            return False
+        command_id = self.chance.choice(sorted(worker._leases))
+        execution_id = worker.held[command_id].lease.execution_id
+        if kind == "zombie" or self.chance.randint(0, 1):
+            self.tally["zombies"] += 1  # the worker is not dead, it only was not heard of
+            self._zombies[command_id] = worker._leases.pop(command_id)
+            del worker.held[command_id]
+        else:
+            worker._leases[command_id].cancel()
+        live = await control.open(execution_id)
+        run_id, lease = run_and_lease(command_id)
+        for _ in range(decide.MOST_LOSSES if kind == "lost leases" else 1):
+            epoch = live.held.get(command_id)
+            if epoch is None:
+                break
+            fence = Fence(command_id=command_id, epoch=epoch)
+            await live.change(lambda turn: decide.lose(turn, run_id, lease), fence=fence)
+            await asyncio.sleep(0.001)  # it is taken up again, and lost again
+        return True
 
-    def _intercept_reports(self, engine: Embedded) -> None:
-        original = engine.control.report
-        self._reports.clear()
-
-        async def report(told: LeaseReport, run_id: str) -> Verdict:
-            verdict = await original(told, run_id)
-            self._reports.append((msgspec.convert(msgspec.to_builtins(told), LeaseReport), run_id))
-            return verdict
-
-        control: Any = engine.control
-        control.report = report
-
-    def send_signal_soon(self, name: str) -> None:
-        async def send() -> None:
-            await asyncio.sleep(self.chance.choice(DELAYS))
-            assert self._engine is not None
-            live = self._engine.control._live.get(EXECUTION)
-            if live is not None and not live.state.is_over:
-                with contextlib.suppress(StoreError):
-                    await self._engine.control.signal(EXECUTION, name, {"sent": True})
-
-        self._spawn(send())
+    def _bury_zombies(self) -> None:
+        for task in self._zombies.values():
+            task.cancel()
+            self._others.add(task)
+        self._zombies.clear()

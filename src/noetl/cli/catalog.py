@@ -10,7 +10,7 @@ from noetl.cli.arguments import Parser, count
 from noetl.cli.catalog_paths import registered, split_version
 from noetl.cli.diagnostics import output_width, paint_for
 from noetl.cli.files import write_json
-from noetl.cli.stores import Place, add_store_options, place_of
+from noetl.cli.stores import AnyPlace, add_store_options, place_of
 from noetl.cli.tables import table
 from noetl.engine.state import Data
 from noetl.errors import UsageError
@@ -49,7 +49,7 @@ def run(arguments: list[str], settings: Settings) -> int:
     return _show_text(asyncio.run(_entry(place, options.path)), options)
 
 
-async def _entries(place: Place, path: str | None, limit: int) -> list[CatalogEntry]:
+async def _entries(place: AnyPlace, path: str | None, limit: int) -> list[CatalogEntry]:
     store = place.read()
     try:
         if path is not None:
@@ -59,7 +59,7 @@ async def _entries(place: Place, path: str | None, limit: int) -> list[CatalogEn
         await store.close()
 
 
-async def _entry(place: Place, written: str) -> CatalogEntry:
+async def _entry(place: AnyPlace, written: str) -> CatalogEntry:
     store = place.read()
     try:
         return await registered(store, written)

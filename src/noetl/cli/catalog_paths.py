@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from noetl.cli.stores import Place
 from noetl.errors import UsageError
-from noetl.store.protocol import CatalogEntry, Store
+from noetl.store.protocol import CatalogEntry
+
+
+class CatalogReader(Protocol):
+    async def catalog_entry(self, path: str, version: int | None = None) -> CatalogEntry | None: ...
 
 
 def split_version(written: str) -> tuple[str, int | None]:
@@ -25,7 +31,7 @@ async def find_registered(place: Place, written: str) -> CatalogEntry | None:
         await store.close()
 
 
-async def registered(store: Store, written: str) -> CatalogEntry:
+async def registered(store: CatalogReader, written: str) -> CatalogEntry:
     """The entry of `path[@version]`; UsageError where there is none."""
     path, version = split_version(written)
     found = await store.catalog_entry(path, version)

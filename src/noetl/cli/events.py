@@ -12,7 +12,7 @@ import msgspec
 from noetl.cli.arguments import Parser
 from noetl.cli.diagnostics import Paint, output_width, paint_for
 from noetl.cli.reading import find_execution, followed_log, log_pages
-from noetl.cli.stores import Place, add_store_options, place_of
+from noetl.cli.stores import AnyPlace, add_store_options, place_of
 from noetl.cli.tree import fitted
 from noetl.engine.state import Data
 from noetl.records.event import Event
@@ -47,7 +47,7 @@ def run(arguments: list[str], settings: Settings) -> int:
     return 0
 
 
-async def _show(place: Place, options: argparse.Namespace, paint: Paint) -> None:
+async def _show(place: AnyPlace, options: argparse.Namespace, paint: Paint) -> None:
     store = place.read()
     try:
         row = await find_execution(store, options.id)

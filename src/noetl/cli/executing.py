@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 
 from noetl.cli.arguments import Parser
-from noetl.cli.catalog_paths import registered
+from noetl.cli.catalog_paths import registered, split_version
+from noetl.cli.environment import variables
 from noetl.cli.payload import payload
 from noetl.cli.run import add_start_options, run_registered
-from noetl.cli.stores import Place, place_of
+from noetl.cli.stores import Place, ServedPlace, place_of
+from noetl.engine.state import Data
 from noetl.settings import Settings
 from noetl.store.protocol import CatalogEntry
 
@@ -25,8 +28,18 @@ def run(arguments: list[str], settings: Settings) -> int:
     options = parser.parse_args(arguments)
     place = place_of(options, settings)
     given = payload(options.set, options.payload, settings)
+    if isinstance(place, ServedPlace):
+        return _on_server(options, settings, place, given)
     entry = asyncio.run(_entry(place, options.path))
     return run_registered(entry, given, options, settings, place)
+
+
+def _on_server(options: argparse.Namespace, settings: Settings, place: ServedPlace, given: Data) -> int:
+    # What talks HTTP is slow to import, and only commands to a server need it.
+    from noetl.cli.served_run import ServedRun  # noqa: PLC0415
+
+    running = ServedRun(options, settings, place, variables().get("TRACEPARENT"))
+    return running.run_registered(*split_version(options.path), given)
 
 
 async def _entry(place: Place, written: str) -> CatalogEntry:

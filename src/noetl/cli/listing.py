@@ -8,7 +8,7 @@ import sys
 from noetl.cli.arguments import Parser, count
 from noetl.cli.diagnostics import output_width, paint_for
 from noetl.cli.files import write_json
-from noetl.cli.stores import Place, add_store_options, place_of
+from noetl.cli.stores import AnyPlace, add_store_options, place_of
 from noetl.cli.tables import table
 from noetl.cli.tree import duration
 from noetl.engine.state import Data
@@ -55,7 +55,7 @@ def run(arguments: list[str], settings: Settings) -> int:
 
 
 async def _rows(
-    place: Place, status: str | None, path: str | None, before: str | None, limit: int
+    place: AnyPlace, status: str | None, path: str | None, before: str | None, limit: int
 ) -> tuple[list[ExecutionRow], bool]:
     store = place.read()
     try:

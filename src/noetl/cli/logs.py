@@ -8,7 +8,7 @@ import sys
 from noetl.cli.arguments import Parser
 from noetl.cli.diagnostics import Paint, paint_for, visible
 from noetl.cli.reading import find_execution, followed_log, log_pages
-from noetl.cli.stores import Place, add_store_options, place_of
+from noetl.cli.stores import AnyPlace, add_store_options, place_of
 from noetl.records.event import Event
 from noetl.settings import Settings
 
@@ -29,7 +29,7 @@ def run(arguments: list[str], settings: Settings) -> int:
     return 0
 
 
-async def _show(place: Place, execution_id: str, paint: Paint, *, follow: bool) -> None:
+async def _show(place: AnyPlace, execution_id: str, paint: Paint, *, follow: bool) -> None:
     store = place.read()
     try:
         await find_execution(store, execution_id)

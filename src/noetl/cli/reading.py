@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from noetl.cli.stores import Place
 from noetl.control.plane import ControlPlane
@@ -15,30 +15,50 @@ from noetl.errors import UsageError
 from noetl.ids import SystemClock
 from noetl.records.event import Event
 from noetl.results.bodies import FileBodies
-from noetl.store.protocol import ExecutionRow, Store
-from noetl.store.sqlite import SqliteStore
+from noetl.store.protocol import CatalogEntry, ExecutionRow, Store
 from noetl.tools.registry import builtin_kinds
+
+
+class EventSource(Protocol):
+    async def events(self, execution_id: str, after: int = 0, limit: int | None = None) -> list[Event]: ...
+
+
+class ReadableStore(Protocol):
+    """What the command line reads of a store, or of a server."""
+
+    def owned_by_other(self) -> bool: ...
+
+    async def close(self) -> None: ...
+
+    async def execution(self, execution_id: str) -> ExecutionRow | None: ...
+
+    async def events(self, execution_id: str, after: int = 0, limit: int | None = None) -> list[Event]: ...
+
+    async def snapshot(self, execution_id: str) -> tuple[int, bytes] | None: ...
+
+    async def catalog_entry(self, path: str, version: int | None = None) -> CatalogEntry | None: ...
+
 
 PAGE: Final = 1_000
 LOOK_SECONDS: Final = 0.1
 LAST_EVENT: Final = "playbook.processed"
 
 
-async def find_execution(store: Store, execution_id: str) -> ExecutionRow:
+async def find_execution(store: ReadableStore, execution_id: str) -> ExecutionRow:
     row = await store.execution(execution_id)
     if row is None:
         raise UsageError(f"there is no execution {execution_id} in this store; `noetl list` shows them")
     return row
 
 
-async def log_pages(store: Store, execution_id: str, after: int = 0) -> AsyncIterator[list[Event]]:
+async def log_pages(store: EventSource, execution_id: str, after: int = 0) -> AsyncIterator[list[Event]]:
     """The log as it is now, a page at a time."""
     while page := await store.events(execution_id, after=after, limit=PAGE):
         yield page
         after = page[-1].seq
 
 
-async def followed_log(store: SqliteStore, execution_id: str) -> AsyncIterator[list[Event]]:
+async def followed_log(store: ReadableStore, execution_id: str) -> AsyncIterator[list[Event]]:
     """The log, and what is added to it, until the execution is over or nobody runs it any more."""
     after = 0
     while True:

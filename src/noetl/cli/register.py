@@ -9,7 +9,7 @@ from typing import NamedTuple
 from noetl.cli.arguments import Parser
 from noetl.cli.diagnostics import report_to_stderr
 from noetl.cli.files import load_file, playbooks_below, shown_name, write_json
-from noetl.cli.stores import Place, add_store_options, place_of
+from noetl.cli.stores import Place, ServedPlace, add_store_options, place_of
 from noetl.errors import UsageError
 from noetl.ids import SystemClock, timestamp
 from noetl.playbook.load import Loaded
@@ -42,7 +42,10 @@ def run(arguments: list[str], settings: Settings) -> int:
         report_to_stderr(each.file, each.loaded, settings)
     if invalid:
         return 1
-    entries = asyncio.run(_register(place_of(options, settings), found))
+    place = place_of(options, settings)
+    entries = asyncio.run(
+        _register_served(place, found) if isinstance(place, ServedPlace) else _register(place, found)
+    )
     if options.json:
         rows = zip(found, entries, strict=True)
         write_json(
@@ -71,6 +74,17 @@ def _files(paths: list[str], settings: Settings) -> list[str]:
                 raise each
             files[each] = None
     return list(files)
+
+
+async def _register_served(place: ServedPlace, found: list[Readable]) -> list[CatalogEntry]:
+    # What talks HTTP is slow to import, and only commands to a server need it.
+    from noetl.cli.served import api_of, entry_of  # noqa: PLC0415
+
+    api = api_of(place.server)
+    try:
+        return [entry_of(await api.register(each.loaded.text)) for each in found]
+    finally:
+        await api.close()
 
 
 async def _register(place: Place, found: list[Readable]) -> list[CatalogEntry]:

@@ -12,7 +12,7 @@ from noetl.cli.arguments import Parser
 from noetl.cli.files import write_json
 from noetl.cli.reading import find_execution, reading_plane, with_bodies_loaded
 from noetl.cli.report import steps_by_name
-from noetl.cli.stores import Place, add_store_options, place_of
+from noetl.cli.stores import AnyPlace, ServedPlace, add_store_options, place_of
 from noetl.engine.state import State
 from noetl.errors import UsageError
 from noetl.playbook.diagnostics import nearest
@@ -41,7 +41,9 @@ def run(arguments: list[str], settings: Settings) -> int:
     return 0
 
 
-async def _result(place: Place, execution_id: str, step: str | None) -> Any:  # noqa: ANN401 - plain data
+async def _result(place: AnyPlace, execution_id: str, step: str | None) -> Any:  # noqa: ANN401 - plain data
+    if isinstance(place, ServedPlace):
+        return await _served(place, execution_id, step)
     store = place.read()
     try:
         await find_execution(store, execution_id)
@@ -51,6 +53,15 @@ async def _result(place: Place, execution_id: str, step: str | None) -> Any:  # 
             return await with_bodies_loaded(control, execution_id, found)
     finally:
         await store.close()
+
+
+async def _served(place: ServedPlace, execution_id: str, step: str | None) -> Any:  # noqa: ANN401 - plain data
+    served = place.read()
+    try:
+        await find_execution(served, execution_id)
+        return await served.api.result(execution_id, step)
+    finally:
+        await served.close()
 
 
 def _of_execution(state: State) -> Any:  # noqa: ANN401 - plain data

@@ -7,10 +7,11 @@ from pathlib import Path
 
 from noetl.cli.arguments import Parser
 from noetl.cli.reading import find_execution, log_pages
-from noetl.cli.running import EXIT_CODES, Run, add_run_options
+from noetl.cli.running import Run
 from noetl.cli.steering import OVER, ask_owner
-from noetl.cli.stores import Place, place_of
+from noetl.cli.stores import Place, ServedPlace, place_of
 from noetl.cli.summary import Source
+from noetl.cli.watched import EXIT_CODES, add_run_options
 from noetl.embedded import Embedded
 from noetl.engine.state import State
 from noetl.errors import UsageError
@@ -30,6 +31,11 @@ def run(arguments: list[str], settings: Settings) -> int:
     add_run_options(parser)
     options = parser.parse_args(arguments)
     place = place_of(options, settings)
+    if isinstance(place, ServedPlace):
+        # What talks HTTP is slow to import, and only commands to a server need it.
+        from noetl.cli.served_run import ServedRun  # noqa: PLC0415
+
+        return ServedRun(options, settings, place).resume(options.id)
     if asyncio.run(_goes_on_elsewhere(place, options.id)):
         print(f"execution {options.id} goes on in the process that runs it")
         return EXIT_CODES["completed"]

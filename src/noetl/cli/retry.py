@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 from noetl.cli.arguments import Parser
 from noetl.cli.diagnostics import report_to_stderr
 from noetl.cli.files import load_file
 from noetl.cli.payload import payload
-from noetl.cli.running import Run, add_run_options
-from noetl.cli.stores import place_of
+from noetl.cli.running import Run
+from noetl.cli.stores import ServedPlace, place_of
 from noetl.cli.summary import Source
+from noetl.cli.watched import add_run_options
 from noetl.embedded import Embedded
 from noetl.engine.reuse import CannotRepeatError
 from noetl.engine.state import State
@@ -51,8 +53,31 @@ def run(arguments: list[str], settings: Settings) -> int:
         if not loaded.valid:
             report_to_stderr(options.playbook, loaded, settings)
             return 2
-    running = Run(options, settings, place_of(options, settings), folder)
+    place = place_of(options, settings)
+    if isinstance(place, ServedPlace):
+        return _on_server(options, settings, place, loaded, changes)
+    running = Run(options, settings, place, folder)
     return _retry(options.id, options.step, options.failed_items, loaded, changes, running)
+
+
+def _on_server(
+    options: argparse.Namespace,
+    settings: Settings,
+    place: ServedPlace,
+    loaded: Loaded | None,
+    changes: dict[str, object],
+) -> int:
+    # What talks HTTP is slow to import, and only commands to a server need it.
+    from noetl.cli.served_run import ServedRun  # noqa: PLC0415
+    from noetl.client.wire import RetryRequest  # noqa: PLC0415
+
+    request = RetryRequest(
+        step=options.step,
+        failed_items=options.failed_items,
+        payload=changes,
+        source=None if loaded is None else loaded.text,
+    )
+    return ServedRun(options, settings, place).retry(options.id, request)
 
 
 def _retry(

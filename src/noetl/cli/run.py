@@ -1,4 +1,4 @@
-"""`noetl run`: runs a playbook from a file, or a registered one by its path, on the embedded engine."""
+"""`noetl run`: runs a playbook from a file, or a registered one by its path, here or on a server."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ import os
 from pathlib import Path
 
 from noetl.cli.arguments import Parser
-from noetl.cli.catalog_paths import find_registered
+from noetl.cli.catalog_paths import find_registered, split_version
 from noetl.cli.diagnostics import report_to_stderr
+from noetl.cli.environment import variables
 from noetl.cli.files import STDIN, load_bytes, load_file, shown_name, write_json
 from noetl.cli.payload import add_payload_options, payload
-from noetl.cli.running import Run, add_run_options
-from noetl.cli.stores import Place, place_of
+from noetl.cli.running import Run
+from noetl.cli.stores import Place, ServedPlace, place_of
 from noetl.cli.summary import Source
+from noetl.cli.watched import add_run_options
 from noetl.embedded import Embedded
 from noetl.engine.state import Data
 from noetl.playbook.load import Loaded
@@ -28,21 +30,41 @@ def run(arguments: list[str], settings: Settings) -> int:
     options = _parser().parse_args(arguments)
     place = place_of(options, settings)
     given = payload(options.set, options.payload, settings)
+    if isinstance(place, ServedPlace) and not options.dry_run:
+        return _on_server(options, settings, place, given)
+    assert isinstance(place, Place)
     if options.file != STDIN and not os.path.exists(options.file) and place.exists():
         entry = asyncio.run(find_registered(place, options.file))
         if entry is not None:
             return run_registered(entry, given, options, settings, place)
     loaded = load_file(options.file, settings)
     if not loaded.valid:
-        if options.json:
-            write_json({"status": "invalid", "diagnostics": loaded.diagnostics})
-        else:
-            report_to_stderr(options.file, loaded, settings)
-        return EXIT_INVALID
+        return _invalid(options, loaded, settings)
     if options.dry_run:
         return _dry_run(loaded, given)
     folder = Path.cwd() if options.file == STDIN else Path(options.file).absolute().parent
     return _run_file(loaded, given, Run(options, settings, place, folder), shown_name(options.file))
+
+
+def _on_server(options: argparse.Namespace, settings: Settings, place: ServedPlace, given: Data) -> int:
+    # What talks HTTP is slow to import, and only commands to a server need it.
+    from noetl.cli.served_run import ServedRun  # noqa: PLC0415
+
+    running = ServedRun(options, settings, place, variables().get("TRACEPARENT"))
+    if options.file != STDIN and not os.path.exists(options.file):
+        return running.run_registered(*split_version(options.file), given)
+    loaded = load_file(options.file, settings)
+    if not loaded.valid:
+        return _invalid(options, loaded, settings)
+    return running.run_file(loaded.text, given)
+
+
+def _invalid(options: argparse.Namespace, loaded: Loaded, settings: Settings) -> int:
+    if options.json:
+        write_json({"status": "invalid", "diagnostics": loaded.diagnostics})
+    else:
+        report_to_stderr(options.file, loaded, settings)
+    return EXIT_INVALID
 
 
 def _run_file(loaded: Loaded, given: Data, running: Run, name: str) -> int:

@@ -1,140 +1,49 @@
-"""Runs an execution on the embedded engine under the eyes of a terminal, a pipe or a script.
+"""Runs an execution on the embedded engine, and watches it.
 
-The verbs that run something (`run`, `exec`, `resume`) differ only in how it begins; the rest is here:
-watching, the file of events, interruption, and what is said at the end.
+The verbs that run something (`run`, `exec`, `resume`, `retry`) differ only in how it begins.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
-import os
-import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import IO, NamedTuple
 
-import msgspec
-
-from noetl.cli.diagnostics import paint_for
 from noetl.cli.environment import variables
-from noetl.cli.files import shown_name, write_json
-from noetl.cli.report import document
-from noetl.cli.stores import Place, add_store_options
-from noetl.cli.summary import Source, summary
-from noetl.cli.watching import Watcher, watcher_for
+from noetl.cli.stores import Place
+from noetl.cli.summary import Source
+from noetl.cli.watched import Ended, Watched, stopped
 from noetl.embedded import Embedded
 from noetl.engine.state import State
-from noetl.errors import NoetlError, UsageError
+from noetl.errors import NoetlError
 from noetl.ids import SystemClock
-from noetl.records.event import Event, from_line, to_line
 from noetl.secrets.keychain import Resolver
 from noetl.secrets.oauth2 import fetch_token
 from noetl.settings import Settings
-from noetl.store.protocol import ExecutionRow, Store
-
-EXIT_CODES = {"completed": 0, "failed": 1, "cancelled": 3}
-EXIT_INTERRUPTED = 130
-REDRAW_SECONDS = 0.1
-STOPPING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+from noetl.store.protocol import Store
 
 Begin = Callable[[Embedded], Awaitable[str]]
 """Starts or resumes an execution, and gives its id."""
 
 
-class Ended(NamedTuple):
-    """An execution that is over, or was left where it stood."""
-
-    state: State
-    row: ExecutionRow
-    interrupted: bool
-
-
-def add_run_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
-    parser.add_argument("--events", metavar="FILE", help="append the event log to this file")
-    add_store_options(parser)
-    parser.add_argument("-q", "--quiet", action="store_true", help="no progress, only the outcome")
-
-
-class Run:
+class Run(Watched):
     """One execution that this process carries out."""
+
+    place: Place
 
     def __init__(
         self, options: argparse.Namespace, settings: Settings, place: Place, source_folder: Path
     ) -> None:
-        self.place = place
-        self.watcher = _watcher(options, settings)
-        self._json: bool = options.json
-        self._settings = settings
-        self._events_file: str | None = options.events
+        super().__init__(options, settings, place)
         self._resolver = Resolver(variables(), source_folder, SystemClock(), fetch_token)
-        self._lines: IO[bytes] | None = None
-        self._lines_end = 0
-        """The last event of the execution that an earlier process left in the file."""
-        self._execution_id: str | None = None
 
     def to_the_end(self, begin: Begin, source_of: Callable[[Embedded, State], Source]) -> int:
         """Runs it, says how it ended, and gives the exit code."""
-        with self._events(), self.place.files() as folder:
+        with self.events_file(), self.place.files() as folder:
             ended, source = asyncio.run(self._drive(folder, begin, source_of))
-        if self._json:
-            status = "interrupted" if ended.interrupted else None
-            write_json(document(ended.state, ended.row, status=status))
-            if ended.interrupted:
-                print(f"interrupted; {self._resume_hint(ended.state)}", file=sys.stderr)
-        else:
-            paint = paint_for(sys.stdout, self._settings)
-            sys.stdout.write(summary(ended, self.watcher.progress, source, self.place, paint))
-        return EXIT_INTERRUPTED if ended.interrupted else EXIT_CODES[ended.state.status]
-
-    def expect(self, execution_id: str) -> str:
-        """Says which execution this is: whatever else happens in the store is not watched."""
-        self._execution_id = self.watcher.progress.execution_id = execution_id
-        if self._events_file is not None:
-            self._lines_end = last_seq_in(Path(self._events_file), execution_id)
-        return execution_id
-
-    def earlier(self, event: Event) -> None:
-        """Takes an event of an earlier process, which may have ended before it was in the file."""
-        self.watcher.progress.apply(event)
-        if self._lines is not None and event.seq > self._lines_end:
-            self._append(self._lines, event)
-
-    def _resume_hint(self, state: State) -> str:
-        return f"go on with `{self.place.command('resume', state.execution_id)}`"
-
-    @contextlib.contextmanager
-    def _events(self) -> Iterator[None]:
-        if self._events_file is None:
-            yield
-            return
-        try:
-            # Unbuffered: each event is in the file when it is in the log.
-            self._lines = open(self._events_file, "ab", buffering=0)  # noqa: SIM115 - closed below
-        except OSError as error:
-            shown = shown_name(self._events_file)
-            raise UsageError(f"cannot write {shown}: {(error.strerror or str(error)).lower()}") from error
-        with self._lines:
-            yield
-
-    def _event(self, event: Event) -> None:
-        if event.execution_id != self._execution_id:
-            return
-        if self._lines is not None:
-            self._append(self._lines, event)
-        self.watcher.event(event)
-
-    def _append(self, lines: IO[bytes], event: Event) -> None:
-        try:
-            lines.write(to_line(event))
-        except OSError as error:
-            # The store has the whole log: a copy that cannot be written does not end the execution.
-            reason = (error.strerror or str(error)).lower()
-            print(f"cannot write {shown_name(str(self._events_file))} any more: {reason}", file=sys.stderr)
-            self._lines = None
+        return self.tell_end(ended, source)
 
     def _log(self, execution_id: str, where: str, stream: str, text: str) -> None:
         if execution_id == self._execution_id:
@@ -144,12 +53,12 @@ class Run:
     async def _drive(
         self, folder: Path, begin: Begin, source_of: Callable[[Embedded, State], Source]
     ) -> tuple[Ended, Source]:
-        stop = _stopped()
+        stop = stopped()
         store = self.place.own()
         engine = Embedded(
             store,
             folder,
-            on_event=self._event,
+            on_event=self.event,
             on_log=self._log,
             resolver=self._resolver,
             inbox=True,
@@ -172,7 +81,7 @@ class Run:
     async def _until_the_end(
         self, engine: Embedded, store: Store, begin: Begin, stop: asyncio.Event
     ) -> Ended:
-        drawing = asyncio.create_task(self._redraw()) if self.watcher.is_drawn else None
+        drawing = asyncio.create_task(self.redraw()) if self.watcher.is_drawn else None
         try:
             execution_id = await begin(engine)
             finished = asyncio.ensure_future(engine.finished(execution_id))
@@ -193,11 +102,6 @@ class Run:
         assert row is not None
         return Ended(state, row, interrupted=not state.is_over)
 
-    async def _redraw(self) -> None:
-        while True:
-            self.watcher.redraw()
-            await asyncio.sleep(REDRAW_SECONDS)
-
 
 async def _closed(store: Store, *, failed: bool) -> None:
     """Closes the store; what goes wrong then must not hide the failure that came before."""
@@ -206,44 +110,3 @@ async def _closed(store: Store, *, failed: bool) -> None:
     except NoetlError:
         if not failed:
             raise
-
-
-def last_seq_in(file: Path, execution_id: str) -> int:
-    """How far a file of events has the log of an execution; a last line that is cut off is removed."""
-    if not file.is_file():  # a pipe or a terminal keeps nothing
-        return 0
-    found = whole = 0
-    with file.open("rb") as lines:
-        for line in lines:
-            if not line.endswith(b"\n"):
-                break
-            whole += len(line)
-            with contextlib.suppress(msgspec.DecodeError):
-                event = from_line(line)
-                if event.execution_id == execution_id:
-                    found = event.seq
-    if whole < file.stat().st_size:
-        os.truncate(file, whole)
-    return found
-
-
-def _stopped() -> asyncio.Event:
-    """Set by the first signal to stop; a second one ends the process at once."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def stopping() -> None:
-        stop.set()
-        for number in STOPPING_SIGNALS:
-            loop.remove_signal_handler(number)
-
-    for number in STOPPING_SIGNALS:
-        loop.add_signal_handler(number, stopping)
-    return stop
-
-
-def _watcher(options: argparse.Namespace, settings: Settings) -> Watcher:
-    # With --json standard output belongs to the document; a person at the terminal still sees what goes on.
-    stream = sys.stderr if options.json else sys.stdout
-    quiet = options.quiet or (options.json and not stream.isatty())
-    return watcher_for(stream, paint_for(stream, settings), quiet=quiet)

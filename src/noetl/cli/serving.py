@@ -76,13 +76,14 @@ async def run_server(wanted: Wanted) -> None:
 async def made(wanted: Wanted) -> AsyncIterator[Api]:
     """The application over all its parts, which are closed in the right order afterwards."""
     clock, kinds = SystemClock(), builtin_kinds()
-    # A number that no other replica has keeps their ids apart.
-    node = secrets.randbelow(1 << NODE_BITS) if wanted.node is None else wanted.node
     async with contextlib.AsyncExitStack() as closing:
         store = open_any(wanted.store)
         closing.push_async_callback(store.close)
         registry = await open_registry(wanted.store)
         closing.push_async_callback(registry.close)
+        runtimes = Runtimes(registry, clock=clock)
+        node = await _free_node(runtimes) if wanted.node is None else wanted.node
+        options = msgspec.structs.replace(wanted.options, node=node)
         bus, bodies = await _bus_and_bodies(wanted, closing)
         ids = Snowflakes(clock, node=node)
         credentials = _credentials(wanted, registry, clock, ids)
@@ -113,10 +114,10 @@ async def made(wanted: Wanted) -> AsyncIterator[Api]:
             control,
             kinds=kinds,
             tokens=Tokens(registry, clock=clock, ids=ids),
-            runtimes=Runtimes(registry, clock=clock),
+            runtimes=runtimes,
             credentials=credentials,
             observer=observer,
-            options=wanted.options,
+            options=options,
             clock=clock,
         )
 
@@ -131,6 +132,13 @@ async def _bus_and_bodies(wanted: Wanted, closing: contextlib.AsyncExitStack) ->
     bus = NatsBus(connection)
     closing.push_async_callback(bus.close)
     return bus, ChosenBodies({"nats_object": NatsObjectBodies(connection.jetstream), "file": files})
+
+
+async def _free_node(runtimes: Runtimes) -> int:
+    """A number that no other replica has, to keep their ids apart. By chance: two may start at once."""
+    servers = await runtimes.list(kind="server")
+    taken = {server.labels.get("node") for server in servers if server.is_alive}
+    return secrets.choice([node for node in range(1 << NODE_BITS) if str(node) not in taken])
 
 
 def _credentials(

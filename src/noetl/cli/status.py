@@ -9,18 +9,18 @@ from noetl.cli.arguments import Parser
 from noetl.cli.diagnostics import Paint, output_width, paint_for, visible
 from noetl.cli.files import write_json
 from noetl.cli.listing import shown_status
-from noetl.cli.reading import find_execution, followed_log, reading_plane
+from noetl.cli.reading import ReadableStore, find_execution, followed_log
 from noetl.cli.report import document, steps_by_name
-from noetl.cli.stores import Place, add_store_options, place_of
+from noetl.cli.stores import AnyPlace, add_store_options, place_of
 from noetl.cli.tables import table
 from noetl.cli.tree import STYLES, duration
 from noetl.cli.watching import Watcher, watcher_for
+from noetl.control.replay import replayed
 from noetl.engine.state import State
 from noetl.errors import UsageError
 from noetl.ids import seconds_of
 from noetl.settings import Settings
 from noetl.store.protocol import ExecutionRow
-from noetl.store.sqlite import SqliteStore
 
 HEADS = ("STEP", "STATUS", "RUNS", "TOOK", "ABOUT")
 ENDS = {"completed": 0, "failed": 1, "cancelled": 3}
@@ -54,12 +54,12 @@ def run(arguments: list[str], settings: Settings) -> int:
     return ENDS[state.status]
 
 
-def _resume(place: Place, state: State) -> str:
+def _resume(place: AnyPlace, state: State) -> str:
     return place.command("resume", state.execution_id)
 
 
 async def _looked(
-    place: Place, execution_id: str, watcher: Watcher | None
+    place: AnyPlace, execution_id: str, watcher: Watcher | None
 ) -> tuple[ExecutionRow, State, bool]:
     store = place.read()
     try:
@@ -67,14 +67,13 @@ async def _looked(
         if watcher is not None:
             await _follow(store, execution_id, watcher)
         row = await find_execution(store, execution_id)
-        with reading_plane(store, place) as control:
-            state = await control.replay(execution_id)
+        state = await replayed(store, execution_id)
         return row, state, store.owned_by_other()
     finally:
         await store.close()
 
 
-async def _follow(store: SqliteStore, execution_id: str, watcher: Watcher) -> None:
+async def _follow(store: ReadableStore, execution_id: str, watcher: Watcher) -> None:
     async def redraw() -> None:
         while True:
             watcher.redraw()
@@ -91,7 +90,7 @@ async def _follow(store: SqliteStore, execution_id: str, watcher: Watcher) -> No
         watcher.close()
 
 
-def _show(row: ExecutionRow, state: State, place: Place, paint: Paint, *, owned: bool) -> None:
+def _show(row: ExecutionRow, state: State, place: AnyPlace, paint: Paint, *, owned: bool) -> None:
     status = shown_status(row, owned=owned)
     print(f"{visible(row.name)} ({visible(row.path)}@{row.version}), execution {row.execution_id}")
     took = ""

@@ -12,7 +12,7 @@ import time
 from typing import Any, Final, Literal, TypeAlias
 
 from noetl.cli.reading import find_execution
-from noetl.cli.stores import Place
+from noetl.cli.stores import AnyPlace, Place, ServedPlace
 from noetl.control.plane import ControlPlane
 from noetl.embedded import carry_out
 from noetl.errors import UsageError
@@ -28,8 +28,11 @@ ANSWER_SECONDS: Final = 10.0
 LOOK_SECONDS: Final = 0.02
 
 
-async def steer(place: Place, kind: RequestKind, execution_id: str, payload: dict[str, Any]) -> None:
+async def steer(place: AnyPlace, kind: RequestKind, execution_id: str, payload: dict[str, Any]) -> None:
     """Has a request carried out, and returns when it is: UsageError where it cannot be."""
+    if isinstance(place, ServedPlace):
+        await _on_server(place, kind, execution_id, payload)
+        return
     store = place.read()
     try:
         row = await find_execution(store, execution_id)
@@ -44,6 +47,31 @@ async def steer(place: Place, kind: RequestKind, execution_id: str, payload: dic
     finally:
         await store.close()
     await _by_our_own_hand(place, _request(kind, execution_id, payload))
+
+
+async def _on_server(
+    place: ServedPlace, kind: RequestKind, execution_id: str, payload: dict[str, Any]
+) -> None:
+    # What talks HTTP is slow to import, and only commands to a server need it.
+    from noetl.client.control import HttpControl  # noqa: PLC0415
+
+    served = place.read()
+    control = HttpControl(served.api.connection)
+    try:
+        row = await find_execution(served, execution_id)
+        if row.status in OVER:
+            raise UsageError(f"execution {execution_id} is over: it {OVER[row.status]}")
+        match kind:
+            case "signal":
+                await control.signal(execution_id, payload["name"], payload.get("data"))
+            case "cancel":
+                await control.cancel(execution_id, payload.get("reason"))
+            case "pause":
+                await control.pause(execution_id)
+            case "resume":
+                await control.resume(execution_id)
+    finally:
+        await served.close()
 
 
 async def ask_owner(

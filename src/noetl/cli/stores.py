@@ -1,7 +1,6 @@
-"""Where a command finds its executions and playbooks: the options that say so, and opening the store.
+"""Where a command finds its executions and playbooks: the options that say so, a store or a server.
 
-The files of executions lie in a folder beside the database. This version has the embedded store alone, so
-`--server` is refused with a sentence.
+The files of an embedded store's executions lie in a folder beside the database.
 """
 
 from __future__ import annotations
@@ -10,12 +9,17 @@ import argparse
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from noetl.cli.contexts import Server, chosen_server
+from noetl.cli.environment import variables
 from noetl.errors import UsageError
 from noetl.settings import Settings
 from noetl.store.sqlite import SqliteStore, open_store
 from noetl.store.sqlite_connection import database_path
+
+if TYPE_CHECKING:
+    from noetl.cli.served import ServedStore
 
 
 class Place(NamedTuple):
@@ -42,6 +46,9 @@ class Place(NamedTuple):
         shown = ["noetl", *words]
         return " ".join(shown if self.is_default else [*shown, "--store", self.url])
 
+    def hint_after_interruption(self, execution_id: str) -> str:
+        return f"go on with: {self.command('resume', execution_id)}"
+
     def exists(self) -> bool:
         database = database_path(self.url)
         return database is not None and database.is_file()
@@ -55,17 +62,56 @@ class Place(NamedTuple):
         return open_store(self.url, create=False, owner=False)
 
 
+class ServedPlace(NamedTuple):
+    """A server, and whether the user has to name it again in the next command."""
+
+    server: Server
+    is_default: bool
+
+    def command(self, *words: str) -> str:
+        """A command line that finds the same server."""
+        shown = ["noetl", *words]
+        return " ".join(shown if self.is_default else [*shown, "--server", self.server.url])
+
+    def hint_after_interruption(self, execution_id: str) -> str:
+        watch, cancel = self.command("status", execution_id, "-f"), self.command("cancel", execution_id)
+        return f"it goes on on the server; watch it with: {watch}; end it with: {cancel}"
+
+    def exists(self) -> bool:
+        return True
+
+    def read(self) -> ServedStore:
+        # What talks HTTP is slow to import, and only commands to a server need it.
+        from noetl.cli.served import ServedStore, api_of  # noqa: PLC0415
+
+        return ServedStore(api_of(self.server))
+
+
+AnyPlace: TypeAlias = Place | ServedPlace
+
+
 def add_store_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--store",
         metavar="URL",
         help="the store, as sqlite:///PATH (default: NOETL_STORE, or .noetl/store.db)",
     )
-    parser.add_argument("--server", metavar="URL", help="a server instead of a store; not in this version")
+    parser.add_argument(
+        "--server", metavar="URL", help="a server or a context instead of a store (default: NOETL_SERVER)"
+    )
 
 
-def place_of(options: argparse.Namespace, settings: Settings) -> Place:
-    if options.server is not None:
-        raise UsageError("this version has no server yet: leave out --server, and name a store with --store")
+def place_of(options: argparse.Namespace, settings: Settings) -> AnyPlace:
+    server = chosen_server(options.server, options.store, settings, variables())
+    if server is not None:
+        return ServedPlace(server, is_default=options.server is None)
     url = options.store or settings.store
     return Place(url, is_default=url == settings.store)
+
+
+def embedded_place(options: argparse.Namespace, settings: Settings) -> Place:
+    """The store of a command that has no meaning for a server."""
+    place = place_of(options, settings)
+    if isinstance(place, ServedPlace):
+        raise UsageError("this command works on a store, not on a server: name one with --store")
+    return place

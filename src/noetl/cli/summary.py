@@ -8,7 +8,7 @@ import msgspec
 
 from noetl.cli.diagnostics import Paint, visible
 from noetl.cli.progress import Progress
-from noetl.cli.stores import Place
+from noetl.cli.stores import AnyPlace
 from noetl.cli.tree import STYLES, duration
 from noetl.engine.state import Data, State
 from noetl.ids import seconds_of
@@ -17,7 +17,7 @@ from noetl.playbook.wording import plural
 from noetl.records.result_ref import ref_from_data
 
 if TYPE_CHECKING:
-    from noetl.cli.running import Ended
+    from noetl.cli.watched import Ended
 
 SHORT_RESULT: Final = 200
 """Bytes of JSON that stand on one line."""
@@ -34,14 +34,14 @@ class Source(NamedTuple):
     playbook: Playbook
 
 
-def summary(ended: Ended, progress: Progress, source: Source, place: Place, paint: Paint) -> str:
+def summary(ended: Ended, progress: Progress, source: Source, place: AnyPlace, paint: Paint) -> str:
     state = ended.state
     status = "interrupted" if ended.interrupted else state.status
     style = STYLES.get(status, "warning")
     head = f"{SYMBOLS[status]} {visible(source.playbook.name)} {status}"
     lines = [paint(style, head) + (f" after {took}" if (took := _took(state, progress)) else "")]
     if ended.interrupted:
-        lines.append(f"  go on with: {place.command('resume', state.execution_id)}")
+        lines.append(f"  {place.hint_after_interruption(state.execution_id)}")
     elif state.error is not None:
         lines += _failure(state, state.error, progress, source, paint)
         lines += _commands(state, place)
@@ -129,7 +129,7 @@ def _inner(node: Block | Parallel | Case) -> tuple[Node, ...]:
     return (*called, *named)
 
 
-def _commands(state: State, place: Place) -> list[str]:
+def _commands(state: State, place: AnyPlace) -> list[str]:
     assert state.error is not None
     words = ["events", state.execution_id]
     if state.error.get("step"):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
+import logging
 import os
 import socket
+import time
 from pathlib import Path
 
 from noetl.cli.arguments import Parser, count
@@ -95,8 +96,11 @@ def _start(options: argparse.Namespace, settings: Settings) -> int:
         grace=GRACE if options.grace is None else max(0.0, options.grace),
         folder=Path(settings.state).resolve() / "files",
     )
-    with contextlib.suppress(asyncio.CancelledError):
-        asyncio.run(run_worker(wanted))
+    logging.basicConfig(
+        format="%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s", datefmt="%Y-%m-%dT%H:%M:%S"
+    )
+    logging.Formatter.converter = time.gmtime
+    asyncio.run(run_worker(wanted))
     return 0
 
 

@@ -37,7 +37,7 @@ from noetl.results.nats_objects import NatsObjectBodies
 from noetl.tools.registry import builtin_kinds, runnable
 from noetl.worker.worker import Worker
 
-POLL_SECONDS: Final = 5.0
+POLL_SECONDS: Final = 2.0
 """How long a server holds back an answer: no longer, because a worker that drains waits for it."""
 BEAT_SECONDS: Final = 10.0
 AWAY_SECONDS: Final = 2.0
@@ -124,7 +124,7 @@ async def run_worker(wanted: Wanted) -> None:
             await _leave(control.connection, wanted)
     if not working.cancelled() and (error := working.exception()) is not None:
         raise error
-    _say(f"ended with {left} commands left to others" if left else "ended")
+    _say("ended" if not left else f"ended with {left} command{'s' if left > 1 else ''} left to others")
 
 
 @contextlib.asynccontextmanager

@@ -7,6 +7,7 @@ connection broke.
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final, TypeVar
 
@@ -66,6 +67,11 @@ def _decoder(kind: type[Reply]) -> msgspec.json.Decoder[Reply]:
     if known is None:
         known = _DECODERS[kind] = msgspec.json.Decoder(kind)
     return known
+
+
+def cursor_before(execution_id: str) -> str:
+    """The cursor of the page that begins after an execution."""
+    return base64.urlsafe_b64encode(f"e:{execution_id}".encode()).decode().rstrip("=")
 
 
 class Api:

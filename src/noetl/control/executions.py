@@ -11,16 +11,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-import msgspec
-
 from noetl.bus.in_process import InProcessBus
 from noetl.bus.protocol import Bus, wake_key
 from noetl.control.alarms import Alarms
 from noetl.control.bodies import LoadStored, StoredBodies
-from noetl.control.changes import ENDED, change_of
-from noetl.control.live import Asked, Live, LogReader
+from noetl.control.changes import DUE, ENDED, change_of
+from noetl.control.live import UNKNOWN, Asked, Live, LogReader
+from noetl.control.replay import replayed
 from noetl.engine import decide
-from noetl.engine.fold import fold
 from noetl.engine.leases import leased, run_and_lease
 from noetl.engine.parking import waiting_children
 from noetl.engine.plan import Plan
@@ -137,13 +135,7 @@ class Executions:
 
     async def replay(self, execution_id: str) -> State:
         """The state of an execution by its log alone."""
-        kept = await self.store.snapshot(execution_id)
-        state = State(execution_id=execution_id)
-        if kept is not None:
-            state = msgspec.msgpack.decode(kept[1], type=State)
-        for event in await self.store.events(execution_id, after=state.seq):
-            fold(state, event)
-        return state
+        return await replayed(self.store, execution_id)
 
     async def _with_keychain(self, live: Live) -> None:
         """Resolves the keychain of an execution that another process started."""
@@ -187,7 +179,9 @@ class Executions:
             entry,
             now=lambda: timestamp(self.clock.now()),
             commit=self._commit,
-            reader=LogReader(self.replay, self.store.events, lambda _, ref: self._bodies.load(ref)),
+            reader=LogReader(
+                self.replay, self.store.events, lambda _, ref: self._bodies.load(ref), self.store.command
+            ),
             keychain=keychain if plan.playbook.keychain else {},
             parent_execution_id=parent,
             shared=self._shared,
@@ -305,7 +299,9 @@ class Executions:
     async def _wake(self, execution_id: str) -> None:
         live = await self.open(execution_id)
         await self._with_keychain(live)
-        await live.change(decide.wake, fresh=True)
+        if self._shared:
+            live.due = UNKNOWN  # the row that led here is written anew, whoever wrote it
+        await live.change(decide.wake, fresh=True, ended_timers=(DUE,) if self._shared else ())
         if live.due is not None and live.due == live.next_due():
             self._alarms.set_at(execution_id, live.due, again=True)
 

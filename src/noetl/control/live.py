@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -25,12 +26,16 @@ from noetl.records.event import Event
 from noetl.records.protocols import LeaseLostError
 from noetl.records.report import AnyCommand
 from noetl.secrets.redaction import Redactor, SecretTooShortError
-from noetl.store.protocol import AppendConflict, CatalogEntry, Fence, LeaseFenced
+from noetl.store.protocol import AppendConflict, CatalogEntry, CommandRow, Fence, LeaseFenced
 
 Act = Callable[[Turn], Any]
 
 MOST_CONFLICTS: Final = 20
 """How often a batch is decided again before whoever asked is told that the store is too busy."""
+
+
+UNKNOWN: Final = math.nan
+"""Of a moment: it equals no other."""
 
 
 class Taker(NamedTuple):
@@ -70,6 +75,10 @@ class Asked:
         self.ended_timers = ended_timers
         self.commands: list[AnyCommand] = []
 
+    @property
+    def must_be_written(self) -> bool:
+        return self.fence is not None or bool(self.ended_timers)
+
 
 class LogReader(NamedTuple):
     """How a log is read, and stored bodies are."""
@@ -77,6 +86,16 @@ class LogReader(NamedTuple):
     replay: Callable[[str], Awaitable[State]]
     events: Callable[[str, int], Awaitable[list[Event]]]
     load_body: Callable[[Live, Data], Awaitable[Any]]
+    command: Callable[[str, str], Awaitable[CommandRow | None]]
+
+
+class ActFailedError(Exception):
+    """One of the changes of a batch could not be decided."""
+
+    def __init__(self, asked: Asked, error: Exception) -> None:
+        super().__init__(str(error))
+        self.asked = asked
+        self.error = error
 
 
 class Live:
@@ -111,9 +130,9 @@ class Live:
         self.held: dict[str, int] = {}
         """The leases that were given out in this process, by command: their epoch."""
         self.taken: dict[int, str] = {}
-        """Signals a running task has in hand, by place: its command. Its end takes them out of the mailbox."""
+        """Signals a running task has in hand, by place: its command. Its end takes them from the mailbox."""
         self.due: float | None = None
-        """When the next thing is due, as it stands in the store."""
+        """When the next thing is due, as it stands in the store; UNKNOWN where others may have written."""
         self._signalled: list[asyncio.Future[None]] = []
         self._now = now
         self._commit = commit
@@ -122,6 +141,8 @@ class Live:
         self._distributed = distributed
         self._asked: deque[Asked] = deque()
         self._drainer: asyncio.Task[None] | None = None
+        self._is_unsure = False
+        """A change was decided that may not have been written: the log has to be read again."""
 
     def use_keychain(self, keychain: Mapping[str, Any]) -> None:
         """What templates read as `keychain` from now on, and what is kept out of the log."""
@@ -200,15 +221,26 @@ class Live:
     async def _drain(self) -> None:
         try:
             while self._asked:
-                batch = list(self._asked)
-                self._asked.clear()
-                await self._decide(batch)
+                await self._decide(self._next_batch())
         finally:
             self._drainer = None
 
+    def _next_batch(self) -> list[Asked]:
+        """All that waits; what comes under two leases of one command is not decided together."""
+        batch: list[Asked] = []
+        epochs: dict[str, int] = {}
+        while self._asked:
+            fence = self._asked[0].fence
+            if fence is not None and epochs.setdefault(fence.command_id, fence.epoch) != fence.epoch:
+                break
+            batch.append(self._asked.popleft())
+        return batch
+
     async def _decide(self, batch: list[Asked]) -> None:
         try:
-            if self._shared and any(asked.fresh for asked in batch):
+            if self._is_unsure:
+                await self._read_again()
+            elif self._shared and any(asked.fresh for asked in batch):
                 await self._take_in_others()
             batch, given = await self._write(batch)
         # Nobody may wait for ever: whoever asked hears of whatever went wrong, and raises it there.
@@ -230,9 +262,16 @@ class Live:
         for _ in range(MOST_CONFLICTS):
             before = msgspec.msgpack.encode(self.state) if self._shared else b""
             version = self.state.seq
-            turn, given = await self._turn(batch)
-            if not (turn.facts or turn.commands or any(asked.ended_timers for asked in batch)):
+            try:
+                turn, given = await self._turn(batch)
+            except ActFailedError as failed:
+                batch = [asked for asked in batch if asked is not failed.asked]
+                await self._answer_failed(failed)
+                continue
+            # A report that says nothing new is written too where it has a lease: that must still hold.
+            if not (turn.facts or turn.commands or any(asked.must_be_written for asked in batch)):
                 return batch, given
+            self._is_unsure = True
             try:
                 await self._commit(self, turn, version, batch)
             except AppendConflict:
@@ -242,14 +281,33 @@ class Live:
                 await self._take_in_others()
             except LeaseFenced as fenced:
                 batch = self._refused(batch, fenced.command_ids)
-                self.state = await self._reader.replay(self.state.execution_id)
+                await self._read_again()
             else:
+                self._is_unsure = False
                 return batch, given
+            self._is_unsure = False
         raise AppendConflict(f"the log of execution {self.state.execution_id} is too busy; try again")
 
     async def _take_in_others(self) -> None:
         for event in await self._reader.events(self.state.execution_id, self.state.seq):
             fold(self.state, event)
+            self.due = UNKNOWN
+
+    async def _read_again(self) -> None:
+        self.state = await self._reader.replay(self.state.execution_id)
+        self._is_unsure = False
+        if self._shared:
+            self.due = UNKNOWN
+
+    async def _answer_failed(self, failed: ActFailedError) -> None:
+        """A late report may make no sense any more; the others of its batch are not to suffer from it."""
+        fence, error = failed.asked.fence, failed.error
+        if fence is not None:
+            row = await self._reader.command(self.state.execution_id, fence.command_id)
+            if row is None or row.worker_id is None or row.epoch != fence.epoch:
+                error = LeaseLostError("the lease is over")
+        if not failed.asked.answer.done():
+            failed.asked.answer.set_exception(error)
 
     def _refused(self, batch: list[Asked], command_ids: tuple[str, ...]) -> list[Asked]:
         left = []
@@ -274,12 +332,22 @@ class Live:
                 distributed=self._distributed,
             )
             try:
-                return turn, [asked.act(turn) for asked in batch]
+                return turn, [_given(asked, turn) for asked in batch]
             except BodiesNeeded as needed:
-                self.state = await self._reader.replay(self.state.execution_id)
+                await self._read_again()
                 for ref in needed.refs:
                     self.bodies.keep(ref["ref"], await self._reader.load_body(self, ref))
             # Half a turn has not happened: whatever went wrong, the state is again that of the log.
             except BaseException:
-                self.state = await self._reader.replay(self.state.execution_id)
+                await self._read_again()
                 raise
+
+
+def _given(asked: Asked, turn: Turn) -> Any:  # noqa: ANN401 - whatever the act gives
+    try:
+        return asked.act(turn)
+    except BodiesNeeded:
+        raise
+    # Whoever asked hears of it, nobody else.
+    except Exception as error:
+        raise ActFailedError(asked, error) from error

@@ -8,6 +8,8 @@ may run one over the same store, where that store can be shared.
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Awaitable
 from typing import Any, Final
 
 from noetl.control.changes import DUE
@@ -15,11 +17,11 @@ from noetl.control.leasing import Leasing, derived_id
 from noetl.engine import decide
 from noetl.engine.leases import run_and_lease
 from noetl.engine.state import State
+from noetl.errors import NoetlError
 from noetl.records.protocols import ExecutionRequest, LeaseLostError
-from noetl.store.protocol import (
-    CommandRow,
-    Fence,
-)
+from noetl.store.protocol import CommandRow, Fence
+
+logger = logging.getLogger(__name__)
 
 SWEEP_SECONDS: Final = 1.0
 
@@ -70,19 +72,30 @@ class ControlPlane(Leasing):
     async def run_timers(self) -> None:
         """Wakes executions that have something due, until it is cancelled."""
         while True:
-            for timer in await self.store.timers_due(self.clock.now()):
-                if timer.timer_id == DUE:
-                    await self._wake(timer.execution_id)
-                else:
-                    await self._after_end(timer.execution_id)
+            await self._guarded(self._handle_timers())
             await asyncio.sleep(SWEEP_SECONDS)
+
+    async def _handle_timers(self) -> None:
+        for timer in await self.store.timers_due(self.clock.now()):
+            wake = self._wake if timer.timer_id == DUE else self._after_end
+            await self._guarded(wake(timer.execution_id))
 
     async def run_reaper(self) -> None:
         """Takes back work whose worker is lost, until it is cancelled."""
         while True:
-            for row in await self.store.expired():
-                await self.lose(row)
+            await self._guarded(self._reap())
             await asyncio.sleep(SWEEP_SECONDS)
+
+    async def _reap(self) -> None:
+        for row in await self.store.expired():
+            await self._guarded(self.lose(row))
+
+    async def _guarded(self, work: Awaitable[None]) -> None:
+        """What goes wrong with one execution, or while the store is away, keeps nothing else waiting."""
+        try:
+            await work
+        except NoetlError as error:
+            logger.warning("%s: %s; it is tried again", error.code, error.message)
 
     async def lose(self, row: CommandRow) -> None:
         """Takes back a lease that has run out."""

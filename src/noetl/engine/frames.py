@@ -75,12 +75,18 @@ def was_taken(run: StepRun, facts: list[Fact]) -> bool:
         if kind in _MOVING:
             place = _place(run, fact.iteration_id)
             return place is None or _is_past(run, place, fact)
-    return False
+    return any(_was_begun(run, fact) for fact in facts if fact.event_type == "task.started")
 
 
 _MOVING = frozenset(
     {"task.done", "loop.started", "loop.done", "loop.iteration.done", "loop.iteration.failed"}
 )
+
+
+def _was_begun(run: StepRun, fact: Fact) -> bool:
+    """Whether a start that was told of by itself is in the log: what runs began at that moment."""
+    place = _place(run, fact.iteration_id)
+    return place is None or place.frame.since == seconds_of(fact.timestamp)
 
 
 def _was_told(frame: Frame, said: Data) -> bool:

@@ -162,7 +162,9 @@ async def _kept_up(job: Background) -> None:
 
 async def _present(parts: Parts) -> None:
     options = parts.options
-    registration = Registration(kind="server", name=options.name, labels={"host": options.host})
+    registration = Registration(
+        kind="server", name=options.name, labels={"host": options.host, "node": str(options.node)}
+    )
     await parts.runtimes.register(registration)
     while await parts.runtimes.beat("server", options.name):
         await asyncio.sleep(BEAT_SECONDS)

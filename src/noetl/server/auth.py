@@ -14,6 +14,7 @@ from litestar.handlers import BaseRouteHandler
 
 from noetl.records.report import PROTOCOL
 from noetl.registry.roles import allows
+from noetl.server.browsers import check_browser
 from noetl.server.parts import Caller, Parts
 from noetl.server.policies import PUBLIC, policy_of
 from noetl.server.problems import (
@@ -64,6 +65,7 @@ class Guard:
 
     async def _caller(self, connection: Connection) -> Caller:
         if not self._parts.options.auth:
+            check_browser(connection.headers, self._parts.options)
             return LOCAL
         given = connection.headers.get("authorization")
         if given is None:

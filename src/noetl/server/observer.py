@@ -6,10 +6,21 @@ what it observes.
 
 from __future__ import annotations
 
+from typing import Final
+
+import structlog
+
 from noetl.records.event import Event
 from noetl.server.feed import Feed
 from noetl.server.metrics import Metrics
 from noetl.server.tracing import Tracer
+
+TOLD: Final = frozenset(
+    {"playbook.execution.requested", "step.failed", "command.expired", "playbook.processed"}
+)
+"""What an operator wants to find in the log of the server."""
+
+_log = structlog.get_logger("noetl.execution")
 
 
 class Observer:
@@ -20,6 +31,8 @@ class Observer:
 
     def event(self, event: Event) -> None:
         """Hears of each event once it is committed."""
+        if event.event_type in TOLD:
+            _tell(event)
         self.metrics.event(event)
         self.feed.event(event)
         if self.tracer is not None:
@@ -32,3 +45,15 @@ class Observer:
     def close(self) -> None:
         if self.tracer is not None:
             self.tracer.close()
+
+
+def _tell(event: Event) -> None:
+    about: dict[str, str] = {"execution_id": event.execution_id, "event_type": event.event_type}
+    if event.step is not None:
+        about["step"] = event.step
+    error = event.payload.get("error")
+    if isinstance(error, dict):
+        # The kind only: messages are long, and stand in the log of the execution.
+        about["error"] = str(error.get("kind"))
+    log = _log.warning if event.status == "error" or event.event_type == "command.expired" else _log.info
+    log("execution", status=event.status, **about)

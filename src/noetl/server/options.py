@@ -16,6 +16,8 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
     port: int = 8082
     name: str = "server"
     """Under which the replica stands in `runtime`, and in its logs."""
+    node: int = 0
+    """The part of its ids that no other replica's ids have."""
     auth: bool = True
     insecure: bool = False
     """The setting and the option on the command line both say that strangers may do everything."""

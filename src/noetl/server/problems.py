@@ -27,43 +27,34 @@ STATUS_OF: Final[dict[str, int]] = {
     "request.malformed": 400,
     "auth.missing": 401,
     "auth.invalid": 401,
-    "auth.expired": 401,
     "auth.forbidden": 403,
-    "catalog.unknown": 404,
-    "command.unknown": 404,
     "credential.unknown": 404,
     "execution.unknown": 404,
     "playbook.unknown": 404,
     "result.unknown": 404,
-    "runtime.unknown": 404,
     "session.unknown": 404,
     "step.unknown": 404,
     "token.unknown": 404,
     "variable.unknown": 404,
     "credential.conflict": 409,
-    "execution.finished": 409,
     "execution.over": 409,
     "execution.unfinished": 409,
-    "idempotency.conflict": 409,
     "lease.lost": 409,
     "retry.impossible": 409,
     "session.conflict": 409,
-    "store.conflict": 409,
     "store.fenced": 409,
     "store.key_reused": 409,
-    "token.conflict": 409,
     "result.damaged": 410,
     "result.gone": 410,
-    "execution.invalid": 422,
+    "request.media_type": 415,
     "playbook.invalid": 422,
     "request.invalid": 422,
     "usage": 422,
     "worker.protocol": 426,
     "rate.exceeded": 429,
-    "bus.unavailable": 503,
-    "server.stopping": 503,
     "server.unavailable": 501,
-    "server.unreachable": 503,
+    "nats.down": 503,
+    "store.conflict": 503,
     "store.error": 503,
 }
 """By code; see `INVALID` for families of them."""
@@ -78,15 +69,12 @@ CODE_OF: Final[dict[int, str]] = {
     403: "auth.forbidden",
     404: "route.unknown",
     405: "method.unknown",
-    406: "request.not_acceptable",
-    411: "request.malformed",
     413: "request.too_large",
     415: "request.media_type",
     422: "request.invalid",
     426: "worker.protocol",
     429: "rate.exceeded",
     500: "server.fault",
-    503: "server.stopping",
 }
 """The code of what the HTTP layer itself refuses."""
 
@@ -114,6 +102,10 @@ class RequestError(NoetlError):
 
 class MalformedError(RequestError):
     code = "request.malformed"
+
+
+class MediaTypeError(RequestError):
+    code = "request.media_type"
 
 
 class MissingTokenError(RequestError):
@@ -166,10 +158,6 @@ class UnknownResultError(RequestError):
 
 class UnknownSessionError(RequestError):
     code = "session.unknown"
-
-
-class UnknownRuntimeError(RequestError):
-    code = "runtime.unknown"
 
 
 class UnavailableError(RequestError):

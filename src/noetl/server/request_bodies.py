@@ -10,9 +10,10 @@ from typing import Any, Final
 
 import msgspec
 from litestar import Request
+from litestar.enums import RequestEncodingType
 
 from noetl.client.wire import FieldProblem
-from noetl.server.problems import MalformedError, RequestError
+from noetl.server.problems import MalformedError, MediaTypeError, RequestError
 
 PLACE: Final = re.compile(r"^(?P<message>.*?) - at `\$\.?(?P<field>.*)`$", re.S)
 
@@ -21,6 +22,9 @@ _DECODERS: Final[dict[Any, msgspec.json.Decoder[Any]]] = {}
 
 class StrictRequest(Request[Any, Any, Any]):
     async def json(self) -> Any:  # noqa: ANN401 - the struct that the handler takes
+        # A page of another site can send texts anywhere without being asked, JSON it cannot.
+        if self.content_type[0] != RequestEncodingType.JSON:
+            raise MediaTypeError("the body of this request is JSON: send it as `application/json`")
         field = self.route_handler.parsed_data_field
         kind = Any if field is None else field.annotation
         decoder = _DECODERS.get(kind)

@@ -113,7 +113,7 @@ class DirectRequests:
         except HttpProcessingError as error:
             connection.close()
             raise aiohttp.ClientError("the response is not HTTP") from error
-        except BaseException:  # whatever it was, also a cancellation: half an exchange cannot be taken up again
+        except BaseException:  # also a cancellation: half an exchange cannot be taken up again
             connection.close()
             raise
 

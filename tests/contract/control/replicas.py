@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
@@ -59,7 +59,7 @@ class Replica(NamedTuple):
         """A client that calls the application directly, without a socket."""
         given = headers if token is None else headers | {"Authorization": f"Bearer {token}"}
         transport = httpx.ASGITransport(app=self.app, raise_app_exceptions=False)  # type: ignore[arg-type]
-        return httpx.AsyncClient(transport=transport, base_url="http://noetl.test", headers=given)
+        return httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8082", headers=given)
 
 
 async def keychain_of(playbook: Playbook, payload: Data) -> tuple[dict[str, Any], Data | None]:
@@ -144,7 +144,3 @@ async def served(app: Api) -> AsyncIterator[Served]:
         server.should_exit = True
         await running
         listening.close()
-
-
-def headers_of(response: httpx.Response) -> Mapping[str, str]:
-    return response.headers

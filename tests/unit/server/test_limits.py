@@ -174,3 +174,61 @@ def test_what_goes_wrong_inside_is_not_told_outside(play: Play, monkeypatch: pyt
         assert "sesame" not in response.text
 
     play(scenario)
+
+
+# --- browsers ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:9999"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Host": "evil.example"},
+        {"Host": "127.0.0.1.evil.example:8082"},
+        {"Host": ""},
+    ],
+)
+def test_a_page_of_another_site_cannot_use_a_server_without_tokens(
+    play: Play, headers: dict[str, str]
+) -> None:
+    async def scenario(server: Replica) -> None:
+        async with server.client(**{"Host": "127.0.0.1:8082", **headers}) as client:
+            for response in (
+                await client.get("/api/executions"),
+                await client.post("/api/executions/1/cancel"),
+            ):
+                assert (response.status_code, response.json()["code"]) == (403, "auth.forbidden")
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Host": "localhost:8082"},
+        {"Host": "[::1]:8082"},
+        {"Host": "localhost:8082", "Origin": "http://localhost:8082", "Sec-Fetch-Site": "same-origin"},
+    ],
+)
+def test_the_servers_own_page_can_use_it(play: Play, headers: dict[str, str]) -> None:
+    async def scenario(server: Replica) -> None:
+        async with server.client(**{"Host": "127.0.0.1:8082", **headers}) as client:
+            assert (await client.get("/api/executions")).status_code == 200
+
+    play(scenario)
+
+
+def test_a_body_that_does_not_say_it_is_json_is_not_read(play: Play) -> None:
+    async def scenario(server: Replica) -> None:
+        async with server.client() as client:
+            for kind in ("text/plain", "application/x-www-form-urlencoded"):
+                headers = {"Content-Type": kind}
+                response = await client.post("/api/executions", content=b'{"path": "p"}', headers=headers)
+                assert (response.status_code, response.json()["code"]) == (415, "request.media_type")
+
+    play(scenario)
