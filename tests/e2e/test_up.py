@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,7 +56,7 @@ def test_up_starts_everything_down_ends_it_and_up_goes_on_with_the_data(deployme
     kill(Detached(deployment.cluster.folder, "worker-2"))
     kill(deployment.cluster.server)
     kill(deployment.cluster.nats().process)
-    console.noetl("up")
+    assert console.noetl("up").startswith("up: ")
     assert Detached(deployment.cluster.folder, "worker-1").running() == survivor
     assert deployment.names() == ["postgres", "nats", "server-1", "worker-1", "worker-2"]
     assert deployment.run("examples/hello", name="again") == "hello again"
@@ -103,3 +104,15 @@ def test_a_server_and_a_worker_alone_need_neither_postgres_nor_nats(console: Con
     finally:
         assert "worker-1 stopped" in console.noetl("worker", "stop")
         assert "server-1 stopped" in console.noetl("server", "stop")
+
+
+def test_a_port_that_is_taken_is_said_before_anybody_goes_to_the_wrong_server(deployment: Deployment) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = deployment.console.finished("up", "--port", str(port), "--workers", "1")
+    assert done.returncode == 0, done.stderr
+    assert f"port {port} is taken by another process" in done.stderr
+    assert done.stdout.startswith(f"up: {deployment.url}\n")
+    assert str(port) not in deployment.url

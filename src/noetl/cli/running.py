@@ -11,6 +11,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from noetl.cli.credential_lookup import credential_lookup
 from noetl.cli.environment import variables
 from noetl.cli.stores import Place
 from noetl.cli.summary import Source
@@ -37,7 +38,10 @@ class Run(Watched):
         self, options: argparse.Namespace, settings: Settings, place: Place, source_folder: Path
     ) -> None:
         super().__init__(options, settings, place)
-        self._resolver = Resolver(variables(), source_folder, SystemClock(), fetch_token)
+        lookup = credential_lookup(place.url, settings)
+        self._resolver = Resolver(
+            variables(), source_folder, SystemClock(), fetch_token, credentials=lookup
+        )
 
     def to_the_end(self, begin: Begin, source_of: Callable[[Embedded, State], Source]) -> int:
         """Runs it, says how it ended, and gives the exit code."""

@@ -13,7 +13,7 @@ from noetl.client.wire import CatalogRow, CatalogText, EventView, ExecutionSumma
 from noetl.records.event import Event
 from noetl.store.protocol import CatalogEntry, ExecutionRow
 
-RETRY_SECONDS: Final = 10.0
+RETRY_SECONDS: Final = 5.0
 """How long a server that does not answer is tried."""
 PAGE: Final = 500
 UNKNOWN: Final = ("execution.unknown", "playbook.unknown")

@@ -49,12 +49,17 @@ def _start(cluster: Cluster, port: int, workers: int | None, slots: int | None) 
     # Those that died have left their records behind, and are replaced.
     known = len(list(recorded(cluster.folder, "worker")))
     before = len(cluster.workers())
-    was_up = cluster.server.running() is not None and before > 0
+    was_up = {"postgres", "nats", cluster.server.name} <= {part.name for part in cluster.parts()}
     # Without a number, workers that somebody added or took away stay as they are.
     wanted = workers or known or WORKERS
     if was_up and wanted == before:
         print("it runs already")
+    is_made = cluster.exists()
     cluster.choose(port)
+    chosen = cluster.chosen().server_port
+    if not is_made and chosen != port:
+        # Whoever goes on with the usual address would reach somebody else's server.
+        _say(f"port {port} is taken by another process: the server listens on {chosen}")
     cluster.start(_say)
     if wanted != before:
         number = abs(wanted - before)

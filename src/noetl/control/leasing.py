@@ -15,6 +15,7 @@ from noetl.engine.leases import run_and_lease
 from noetl.engine.loops import loop_results
 from noetl.engine.reuse import Reuse
 from noetl.engine.state import Data, State
+from noetl.engine.turn import Turn
 from noetl.errors import NoetlError
 from noetl.records.command import HeldLease
 from noetl.records.protocols import LeaseLostError
@@ -75,9 +76,10 @@ class Leasing(Executions):
 
     async def _claimed(self, row: CommandRow) -> AnyCommand | None:
         live = await self.open(row.execution_id)
-        await live.freshen()
         await self._with_keychain(live)
-        return self._lease(live, row)
+        # In a turn of its own: while one is being written, the state has more in it than has happened.
+        found: AnyCommand | None = (await live.change(lambda turn: self._lease(live, row), fresh=True)).given
+        return found
 
     async def beat(self, beat: Beat) -> BeatReply:
         fences = [Fence(command_id=each.command_id, epoch=each.epoch) for each in beat.leases]
@@ -101,15 +103,12 @@ class Leasing(Executions):
 
     async def _take(self, report: LeaseReport, taker: Taker | None) -> tuple[Verdict, tuple[AnyCommand, ...]]:
         command_id, epoch = report.lease.command_id, report.lease.epoch
-        run_id, lease = run_and_lease(command_id)
         live = await self._live_of(report.lease)
-        run = None if live is None else live.state.runs.get(run_id)
-        if live is None or run is None:
+        if live is None:
             return _refused(command_id), ()
-        facts = facts_of(report, run.step, run_id)
         try:
             answer = await live.change(
-                lambda turn: decide.report(turn, run_id, facts, lease=lease, asks=report.asks_for_iterations),
+                lambda turn: _reported(turn, report),
                 fence=Fence(command_id=command_id, epoch=epoch),
                 taker=taker,
             )
@@ -125,17 +124,12 @@ class Leasing(Executions):
         return verdict, answer.commands
 
     async def _live_of(self, lease: HeldLease) -> Live | None:
-        """The execution of a lease with the lease's step run in it; None where that is over."""
+        """The execution of a lease; None where that is over."""
         live = self._live.get(lease.execution_id)
         if live is None and self._shared:
             live = await self.open(lease.execution_id)
             await self._with_keychain(live)
-        if live is None or live.state.is_over:
-            return None
-        run_id, _ = run_and_lease(lease.command_id)
-        if run_id not in live.state.runs:
-            await live.freshen()
-        return live if run_id in live.state.runs else None
+        return None if live is None or live.over.is_set() else live
 
     def _check_protocol(self, protocol: int) -> None:
         if abs(protocol - PROTOCOL) > 1:
@@ -152,13 +146,16 @@ class Leasing(Executions):
             raise UnknownPlaybookError(f"there is no playbook with the digest {digest}")
         return entry.source
 
-    async def _under(self, lease: HeldLease) -> Live:
-        """The execution of a lease that still holds; LeaseLostError where it does not."""
+    async def _under(self, lease: HeldLease, *, is_sure: bool = False) -> Live:
+        """The execution of a lease that still holds; LeaseLostError where it does not.
+
+        `is_sure`: another process may have taken back what this one gave out, so the store is asked.
+        """
         live = await self._live_of(lease)
         if live is None:
             raise LeaseLostError("the lease is over")
         epoch = live.held.get(lease.command_id)
-        if self._shared and epoch != lease.epoch:
+        if self._shared and (is_sure or epoch != lease.epoch):
             row = await self.store.command(lease.execution_id, lease.command_id)
             epoch = None if row is None or row.worker_id is None else row.epoch
         if epoch != lease.epoch:
@@ -193,11 +190,10 @@ class Leasing(Executions):
 
     async def loop_so_far(self, lease: HeldLease) -> LoopSoFar:
         live = await self._under(lease)
-        await live.freshen()
-        run = live.state.runs.get(run_and_lease(lease.command_id)[0])
-        if run is None or run.loop is None:
+        found: LoopSoFar | None = (await live.change(lambda turn: _so_far(turn, lease), fresh=True)).given
+        if found is None:
             raise LeaseLostError("the lease is over")
-        return LoopSoFar(result=loop_results(lease.execution_id, run), collected=dict(run.loop.collected))
+        return found
 
     async def heard(self, lease: HeldLease, after: int, limit: int | None = None) -> tuple[Heard, ...]:
         await self._under(lease)
@@ -217,13 +213,8 @@ class Leasing(Executions):
 
     async def take_signal(self, lease: HeldLease, name: str, wait_seconds: float) -> TakenSignal | None:
         live = await self._under(lease)
-        await live.freshen()
-        try:
-            async with asyncio.timeout(wait_seconds):
-                place, data = await live.next_signal(name, lease.command_id)
-        except TimeoutError:
-            return None
-        return TakenSignal(place=place, data=data)
+        found = await live.next_signal(name, lease.command_id, wait_seconds)
+        return None if found is None else TakenSignal(place=found[0], data=found[1])
 
     # --- children -------------------------------------------------------------------------------------------
 
@@ -239,7 +230,7 @@ class Leasing(Executions):
             await self.resume(child_id)  # the process that ran it ended
         live = await self.open(child_id)
         until = asyncio.get_running_loop().time() + wait_seconds
-        while not live.state.is_over and (left := until - asyncio.get_running_loop().time()) > 0:
+        while not live.over.is_set() and (left := until - asyncio.get_running_loop().time()) > 0:
             try:
                 async with asyncio.timeout(min(left, LOOK_SECONDS) if self._shared else left):
                     await live.over.wait()
@@ -251,7 +242,7 @@ class Leasing(Executions):
     async def stop_child(self, lease: HeldLease, call_id: str) -> None:
         """Cancels a child whose caller no longer waits for it: nobody would ever go on with it."""
         try:
-            await self._under(lease)
+            await self._under(lease, is_sure=True)
         except LeaseLostError:
             live = await self._live_of(lease)
             if live is not None:
@@ -300,20 +291,51 @@ class Leasing(Executions):
         if live.state.is_over:
             return
         await self._with_keychain(live)
-        held = set(live.held)
-        if self._shared:
-            rows = await self.store.commands(execution_id=execution_id, limit=100_000)
-            held = {row.command_id for row in rows if row.worker_id is not None}
-        # Asked for when it is decided: work may be handed out until then.
-        await live.change(
-            lambda turn: decide.resume(turn, held if self._shared else frozenset(live.held)), fresh=True
-        )
+        is_decided = False
+        while not is_decided:
+            place, held = await self._held_rows(live)
+
+            def act(turn: Turn, place: int | None = place, held: frozenset[str] | None = held) -> bool:
+                if place is not None and turn.state.seq != place:
+                    return False  # who has what may have changed since it was looked at
+                decide.resume(turn, frozenset(live.held) if held is None else held)
+                return True
+
+            is_decided = (await live.change(act, fresh=True)).given
+
+    async def _held_rows(self, live: Live) -> tuple[int | None, frozenset[str] | None]:
+        """The commands that workers have, and the place in the log at which they had them.
+
+        Without other processes that is known when it is decided.
+        """
+        if not self._shared:
+            return None, None
+        execution_id = live.state.execution_id
+        place = (await live.change(lambda turn: turn.state.seq, fresh=True)).given
+        rows = await self.store.commands(execution_id=execution_id, limit=100_000)
+        return place, frozenset(row.command_id for row in rows if row.worker_id is not None)
 
 
 def derived_id(*parts: str) -> str:
     """An execution id that follows from what it is for."""
     digest = hashlib.sha256("|".join(parts).encode()).digest()
     return str(int.from_bytes(digest[:8], "big") >> 1)
+
+
+def _reported(turn: Turn, report: LeaseReport) -> decide.Told:
+    run_id, lease = run_and_lease(report.lease.command_id)
+    run = turn.state.runs.get(run_id)
+    if run is None:
+        return decide.Told(goes_on=False)
+    facts = facts_of(report, run.step, run_id)
+    return decide.report(turn, run_id, facts, lease=lease, asks=report.asks_for_iterations)
+
+
+def _so_far(turn: Turn, lease: HeldLease) -> LoopSoFar | None:
+    run = turn.state.runs.get(run_and_lease(lease.command_id)[0])
+    if run is None or run.loop is None:
+        return None
+    return LoopSoFar(result=loop_results(lease.execution_id, run), collected=dict(run.loop.collected))
 
 
 def _refused(command_id: str) -> Verdict:

@@ -188,16 +188,33 @@ class Live:
 
     # --- signals ------------------------------------------------------------------------------------------
 
-    async def next_signal(self, name: str, command_id: str) -> tuple[int, Any]:
-        """The oldest signal of that name that nobody has, and its place in the log; waits for one."""
+    async def next_signal(self, name: str, command_id: str, wait_seconds: float) -> tuple[int, Any] | None:
+        """The oldest signal of that name that nobody has, and its place in the log; waits a while for one."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + wait_seconds
         while True:
-            for place, found in self.state.mailbox.items():
-                if found["name"] == name and self.taken.get(place, command_id) == command_id:
-                    self.taken[place] = command_id
-                    return place, found["data"]
-            waiter = asyncio.get_running_loop().create_future()
-            self._signalled.append(waiter)
-            await waiter
+            comes: asyncio.Future[None] = loop.create_future()
+            self._signalled.append(comes)
+            try:
+                found: tuple[int, Any] | None = (
+                    await self.change(lambda turn: self._take_signal(turn, name, command_id), fresh=True)
+                ).given
+                left = until - loop.time()
+                if found is not None or left <= 0:
+                    return found
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(left):
+                        await comes
+            finally:
+                if comes in self._signalled:
+                    self._signalled.remove(comes)
+
+    def _take_signal(self, turn: Turn, name: str, command_id: str) -> tuple[int, Any] | None:
+        for place, found in turn.state.mailbox.items():
+            if found["name"] == name and self.taken.get(place, command_id) == command_id:
+                self.taken[place] = command_id
+                return place, found["data"]
+        return None
 
     def let_go_of_signals(self, command_id: str) -> None:
         """A lease is over: what it had in hand and did not use is anybody's."""

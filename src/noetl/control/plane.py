@@ -49,7 +49,7 @@ class ControlPlane(Leasing):
 
     async def pause(self, execution_id: str) -> None:
         live = await self.open(execution_id)
-        await live.change(decide.pause)
+        await live.change(decide.pause, fresh=True)
 
     async def signal(self, execution_id: str, name: str, data: Any) -> None:  # noqa: ANN401 - plain data
         live = await self.open(execution_id)
@@ -58,8 +58,7 @@ class ControlPlane(Leasing):
     async def finished(self, execution_id: str) -> State:
         """The state of an execution of this process once it is over."""
         live = await self.open(execution_id)
-        if not live.state.is_over:
-            await live.over.wait()
+        await live.over.wait()
         return live.state
 
     async def state(self, execution_id: str) -> State:

@@ -49,6 +49,8 @@ def request(
     trace: str | None = None,
 ) -> None:
     """A request for an execution: evaluates it and starts the workflow, or goes on from an earlier one."""
+    if turn.state.seq > 0:
+        return  # somebody else has asked for it under the same id
     playbook = turn.plan.playbook
     about = {"name": playbook.name, "path": playbook.path, "dialect": playbook.dialect}
     extra: Data = {} if reuse is None else {"origin": reuse.origin}
@@ -87,6 +89,10 @@ def report(turn: Turn, run_id: str, facts: Iterable[Fact], *, lease: int = 0, as
     told = list(facts)
     run = turn.state.runs.get(run_id)
     if run is not None and not was_taken(run, told):
+        if any(_used_signal(turn, fact) for fact in told):
+            # Two processes gave one signal away: whoever is later waits on, under a new lease.
+            turn.free_command(run_id, lease)
+            return Told(goes_on=False)
         for fact in told:
             run = turn.state.runs.get(run_id)
             if run is None:
@@ -99,6 +105,10 @@ def report(turn: Turn, run_id: str, facts: Iterable[Fact], *, lease: int = 0, as
     if run is None or lease in run.parked:
         return Told(goes_on=False)
     return Told(goes_on=True) if run.loop is None else _supply(turn, run, lease, asks=asks)
+
+
+def _used_signal(turn: Turn, fact: Fact) -> bool:
+    return "signal" in fact.payload and fact.payload["signal"] not in turn.state.mailbox
 
 
 _ITERATION_ENDS = ("loop.iteration.done", "loop.iteration.failed")

@@ -98,9 +98,13 @@ def count(written: int | Template, name: str, scope: Scope) -> int:
 
 def share_out(turn: Turn, run: StepRun) -> None:
     """Makes the commands of a loop; each has its first iterations unless a case comes before them."""
+    loop = run.loop
+    assert loop is not None
     for lease in run.leases:
         if not turn.plan.is_closed_by_worker(turn.plan.steps[run.step]):
             hand_out(turn, run, lease)
+            if not iterations_of(loop, lease):
+                continue  # the others have all there is
         turn.add_command(run.run_id, lease)
 
 

@@ -19,6 +19,11 @@ MASK: Final = "***"
 SHORTEST: Final = 6
 """Shorter texts appear everywhere by chance."""
 SHORTEST_LINE: Final = 8
+PUBLIC_FIELDS: Final = frozenset(
+    {"account", "database", "db", "dbname", "host", "hostname", "port", "region", "role", "schema"}
+    | {"sslmode", "type", "user", "username", "warehouse"}
+)
+"""Fields of a credential that say where and who, not how to get in: a short one is no secret."""
 
 
 class SecretTooShortError(NoetlError):
@@ -53,6 +58,8 @@ class Redactor:
         """Keeps a value and everything in it out of what is written."""
         if isinstance(value, dict):
             for key, item in value.items():
+                if key in PUBLIC_FIELDS and isinstance(item, str) and len(item) < SHORTEST:
+                    continue
                 self.register(item, f"{name}.{key}")
         elif isinstance(value, list):
             for item in value:

@@ -26,7 +26,7 @@ from noetl.server.api_description import description_handlers
 from noetl.server.auth import Guard, caller_of
 from noetl.server.observer import Observer
 from noetl.server.options import ServerOptions
-from noetl.server.parts import Caller, Parts
+from noetl.server.parts import Caller, Given, Parts
 from noetl.server.problems import HANDLERS as PROBLEM_HANDLERS
 from noetl.server.request_bodies import StrictRequest
 from noetl.server.request_log import RequestLog
@@ -124,7 +124,8 @@ def create_app(
     return app
 
 
-def _caller(request: Request[Any, Any, Any]) -> Caller:
+def _caller(request: Request[Any, Any, Any], parts: Given) -> Caller:
+    """Asks for the parts only to come after them: dependencies that stand side by side get a task each."""
     return caller_of(request.scope)
 
 

@@ -6,6 +6,7 @@ each one in a batch by itself.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -99,19 +100,32 @@ async def _checked(parts: Parts, caller: Caller, command_id: str, lease: HeldLea
 
 
 @post("/api/commands/claim", summary="Lease work, waiting a while for it", status_code=200)
-async def claim(parts: Given, caller: Asking, data: JSONBody[Claim]) -> Claimed[Any]:
+async def claim(
+    request: Request[Any, Any, Any], parts: Given, caller: Asking, data: JSONBody[Claim]
+) -> Claimed[Any]:
     check_protocol(data.protocol)
     asked = msgspec.structs.replace(
         data, worker_id=caller.worker_id(data.worker_id), limit=max(1, min(data.limit, 1_000))
     )
     left = max(0.0, min(data.wait_seconds, parts.options.max_wait_seconds))
-    while True:
-        piece = min(left, WAIT_SLICE)
-        found = await parts.control.claim(msgspec.structs.replace(asked, wait_seconds=piece))
-        left -= piece
-        if found or left <= 0 or parts.stopping.is_set():
-            parts.owners.note(asked.worker_id, found)
-            return Claimed(commands=found)
+    gone = asyncio.create_task(_left(request))
+    try:
+        while True:
+            piece = min(left, WAIT_SLICE)
+            found = await parts.control.claim(msgspec.structs.replace(asked, wait_seconds=piece))
+            left -= piece
+            # Work for a worker that has gone would only wait for its lease to run out.
+            if found or left <= 0 or gone.done() or parts.stopping.is_set():
+                parts.owners.note(asked.worker_id, found)
+                return Claimed(commands=found)
+    finally:
+        gone.cancel()
+
+
+async def _left(request: Request[Any, Any, Any]) -> None:
+    """Waits until the caller breaks the connection off."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 @post("/api/commands/heartbeat", summary="Renew leases", status_code=200)

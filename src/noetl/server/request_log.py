@@ -1,7 +1,7 @@
 """One line of log for each request, with an id that its answer and every line in between has too.
 
-It stands outside the application, so that requests no route knows are logged as well. Health checks and
-claims that found nothing are said at the level `debug`.
+It stands outside the application, so that requests no route knows are logged as well. What workers and load
+balancers ask all the time is said at the level `debug`, unless it fails.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from noetl.server.metrics import Metrics
+from noetl.server.policies import policy_of
 from noetl.server.problems import REQUEST_ID
 
 HEADER: Final = "X-Request-Id"
 GIVEN: Final = re.compile(rb"^[A-Za-z0-9._-]{1,64}$")
-QUIET: Final = frozenset({"/api/health", "/api/ready", "/metrics", "/api/commands/claim"})
 
 _log = structlog.get_logger("noetl.request")
 
@@ -54,7 +54,7 @@ class RequestLog:
                 seconds = time.perf_counter() - began
                 route = str(scope.get("path_template") or "unknown")
                 self._metrics.request(scope["method"], route, status, seconds)
-                log = _log.debug if scope["path"] in QUIET and status < 400 else _log.info
+                log = _log.debug if _is_routine(scope["method"], route) and status < 400 else _log.info
                 log(
                     "request",
                     method=scope["method"],
@@ -70,6 +70,11 @@ def _request_id(scope: Scope) -> str:
         if name == b"x-request-id" and GIVEN.match(value):
             return value.decode()
     return secrets.token_hex(8)
+
+
+def _is_routine(method: str, route: str) -> bool:
+    policy = policy_of(method, route)
+    return policy is not None and (policy.for_workers or policy.permission in ("public", "metrics:read"))
 
 
 def _about(scope: Scope) -> dict[str, str]:
@@ -88,7 +93,11 @@ def configure_logs(level: str) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     structlog.configure(
-        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,

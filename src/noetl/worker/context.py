@@ -11,7 +11,7 @@ from noetl.engine.state import Waits
 from noetl.errors import NoetlError
 from noetl.playbook.model import Task
 from noetl.records.protocols import ChildEnd, ResultBodies, ToolCall
-from noetl.records.report import ChildCall
+from noetl.records.report import ChildCall, TakenSignal
 from noetl.worker.calls import time_limit
 from noetl.worker.parking import PATIENCE_SECONDS
 from noetl.worker.redacted_results import RedactedResults
@@ -23,6 +23,8 @@ Shared = TypeVar("Shared")
 
 LONG_POLL_SECONDS: Final = 20.0
 """How long one question about something that is still to come may be held back."""
+A_MOMENT: Final = 0.05
+"""How long to wait before looking again for what another branch is about to take."""
 LOG_CHARACTERS: Final = 8 * 1024
 """How much of a task's log is kept with its outcome; more is cut at the front."""
 
@@ -119,15 +121,24 @@ class TaskContext:
         return ChildEnd(child.execution_id, child.status, child.result, child.error)
 
     async def wait_for_signal(self, name: str) -> Any:  # noqa: ANN401 - plain data
-        lease, source = self._lease, self._lease.worker.source
-        taken = await source.take_signal(lease.held, name, 0.0)
+        taken = await self._take_signal(name, 0.0)
         if taken is None:
             await self._commit()
-            async with lease.parking.waiting(Waits(signals=[name], until=self._time_is_up()), at_once=False):
+            waits = Waits(signals=[name], until=self._time_is_up())
+            async with self._lease.parking.waiting(waits, at_once=False):
                 while taken is None:
-                    taken = await source.take_signal(lease.held, name, LONG_POLL_SECONDS)
+                    taken = await self._take_signal(name, LONG_POLL_SECONDS)
         self.signal = taken.place
         return taken.data
+
+    async def _take_signal(self, name: str, wait_seconds: float) -> TakenSignal | None:
+        """A signal that is this call's alone: other branches of the lease may be given the same one."""
+        lease, call_id = self._lease, self._call.action_id
+        taken = await lease.worker.source.take_signal(lease.held, name, wait_seconds)
+        if taken is None or lease.signals.setdefault(taken.place, call_id) == call_id:
+            return taken
+        await asyncio.sleep(A_MOMENT)  # it leaves the mailbox with the report of the call that has it
+        return None
 
     async def sleep_until(self, moment: float) -> None:
         if moment - self._lease.now() > PATIENCE_SECONDS:

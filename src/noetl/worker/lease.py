@@ -76,6 +76,8 @@ class StepLease:
         self.max_task_runs = self.number(self.step.max_task_runs)
         self._task = asyncio.current_task()
         self.parking = Parking(self._stop_for_parking)
+        self.signals: dict[int, str] = {}
+        """The signals that calls of this lease have taken, by place: the id of the call."""
 
     def _surroundings(self, context: Leased) -> Surroundings:
         return Surroundings(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
@@ -24,9 +24,10 @@ from noetl.registry.runtime import Runtimes
 from noetl.registry.sessions import Sessions, TableSessions
 from noetl.registry.tokens import Tokens
 from noetl.secrets.encryption import KeyRing, MasterKey
-from noetl.server.app import Api, create_app
+from noetl.server.app import Api, Background, create_app
 from noetl.server.observer import Observer
 from noetl.server.options import ServerOptions
+from noetl.server.serving import GentleServer
 from noetl.store.memory import MemoryStore
 from noetl.store.protocol import CatalogEntry, Store
 from noetl.store.registry_sqlite import open_sqlite_registry
@@ -72,7 +73,10 @@ def _names(playbook: Playbook) -> list[str]:
 
 @asynccontextmanager
 async def replica(
-    options: ServerOptions | None = None, store: Store | None = None, **about: Any
+    options: ServerOptions | None = None,
+    store: Store | None = None,
+    background: Sequence[Background] | None = None,
+    **about: Any,
 ) -> AsyncIterator[Replica]:
     clock = SystemClock()
     store = store or MemoryStore()
@@ -107,6 +111,7 @@ async def replica(
         observer=observer,
         options=options or ServerOptions(auth=False, requests_per_second=0),
         clock=clock,
+        background=background,
     )
     try:
         yield Replica(app, control, store, tokens, credentials, events)
@@ -129,7 +134,7 @@ async def served(app: Api) -> AsyncIterator[Served]:
     config = uvicorn.Config(
         app, log_config=None, access_log=False, lifespan="on", timeout_graceful_shutdown=5
     )
-    server = uvicorn.Server(config)
+    server = GentleServer(config, app)
     # The test's process keeps its own signals.
     server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign, assignment]
     running = asyncio.create_task(server.serve(sockets=[listening]))
@@ -139,8 +144,6 @@ async def served(app: Api) -> AsyncIterator[Served]:
             assert not running.done(), "the server did not start"
         yield Served(f"http://127.0.0.1:{listening.getsockname()[1]}", server)
     finally:
-        app.parts.stopping.set()
-        app.parts.observer.feed.stop()
         server.should_exit = True
         await running
         listening.close()

@@ -218,10 +218,13 @@ def test_a_dry_run_shows_the_first_step_resolved_and_makes_no_store(
 
 
 @pytest.mark.parametrize("verb", ["run", "resume", "list", "catalog"])
-def test_a_server_is_refused_with_a_sentence(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_server_that_is_not_there_is_named(
+    verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("noetl.cli.served.RETRY_SECONDS", 0.0)
     what = {"run": [HELLO], "resume": ["1"], "list": [], "catalog": ["list"]}[verb]
-    assert main([verb, *what, "--server", "http://127.0.0.1:8082"]) == 2
-    assert "this version has no server yet" in capsys.readouterr().err
+    assert main([verb, *what, "--server", "http://127.0.0.1:1"]) == 2
+    assert "no server at http://127.0.0.1:1" in capsys.readouterr().err
 
 
 def test_an_address_that_is_no_store_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import json
+import logging
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import structlog
 from prometheus_client.parser import text_string_to_metric_families
 
 from noetl.playbook.load import load
 from noetl.records.event import Event
 from noetl.server.metrics import Metrics, TaskKinds, task_kinds
+from noetl.server.request_log import configure_logs
 from noetl.server.tracing import Span, Tracer, is_traceparent, otlp_spans, span_id, trace_of
-from tests.contract.control.replicas import KINDS, Replica, served
+from noetl.store.protocol import StoreError
+from tests.contract.control.replicas import KINDS, Replica, replica, served
 from tests.unit.server.conftest import Play
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p, path: p}\n"
@@ -160,7 +167,76 @@ def test_spans_are_handed_to_the_library() -> None:
     spans.add(Span("x", 1, 2, None, 1.0, 2.0, "why", {"a": 1}))
 
 
+# --- the log of the server ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[dict[str, Any]]]]:
+    """What the server writes to its log."""
+    written = io.StringIO()
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    monkeypatch.setattr("sys.stderr", written)
+    configure_logs("info")
+
+    def told() -> list[dict[str, Any]]:
+        found = [json.loads(line) for line in written.getvalue().splitlines()]
+        return [line for line in found if line["logger"].startswith("noetl.")]
+
+    yield told
+    root.handlers[:], root.level = handlers, level
+    structlog.reset_defaults()
+
+
+def test_every_line_of_a_request_has_its_id_and_its_execution(
+    play: Play, lines: Callable[[], list[dict[str, Any]]]
+) -> None:
+    async def scenario(server: Replica) -> None:
+        await server.register(HEAD + "workflow: [{step: start, tool: {kind: noop}}]\n")
+        async with server.client(**{"X-Request-Id": "r-1"}) as client:
+            started = (await client.post("/api/executions", json={"path": "p"})).json()["execution_id"]
+            await client.post(f"/api/executions/{started}/cancel", headers={"X-Request-Id": "r-2"})
+            await client.get("/api/health", headers={"X-Request-Id": "quiet"})
+            await client.get("/api/none", headers={"X-Request-Id": "a forged\tid"})
+        told = lines()
+        (begun,) = [line for line in told if line.get("event_type") == "playbook.execution.requested"]
+        assert (begun["execution_id"], begun["request_id"], begun["level"]) == (started, "r-1", "info")
+        cancelled = [line for line in told if line["request_id"] == "r-2"]
+        assert {line["execution_id"] for line in cancelled} == {started}
+        assert cancelled[-1]["event"] == "request"
+        assert cancelled[-1]["status"] == 200
+        assert not any(line["request_id"] == "quiet" for line in told)
+        assert told[-1]["status"] == 404
+        assert told[-1]["request_id"] != "a forged\tid"
+
+    play(scenario)
+
+
 # --- in the background -------------------------------------------------------------------------------------
+
+
+def test_background_work_that_failed_is_taken_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("noetl.server.app.AGAIN_SECONDS", 0)
+
+    async def whole() -> None:
+        attempts = 0
+        enough = asyncio.Event()
+
+        async def failing() -> None:
+            nonlocal attempts
+            attempts += 1
+            if attempts == 1:
+                raise StoreError("the database is away")
+            if attempts == 2:
+                raise ValueError("a bug")
+            enough.set()
+            await asyncio.Event().wait()
+
+        async with asyncio.timeout(10), replica(background=[failing]) as server, served(server.app):
+            await enough.wait()
+        assert attempts == 3
+
+    asyncio.run(whole())
 
 
 def test_a_replica_is_in_runtime_while_it_runs(play: Play) -> None:

@@ -123,8 +123,7 @@ def test_a_server_that_stops_lets_go_of_those_who_wait(play: Play) -> None:
         while not server.app.parts.observer.feed.followers:
             await asyncio.sleep(0)
         async with asyncio.timeout(5):
-            server.app.parts.stopping.set()
-            server.app.parts.observer.feed.stop()
+            at.server.should_exit = True
             status, told = await stream
             assert await claim == []
         assert status == 200
