@@ -71,7 +71,7 @@ THIRD_PARTY = {
     # Replicas make the spans of an execution from the events they commit (`server/tracing.py`).
     "server": {"litestar", "msgspec", "opentelemetry", "prometheus_client", "structlog", "uvicorn"},
     "embedded": {"msgspec", "structlog"},
-    "cli": {"msgspec", "rich", "uvicorn"},
+    "cli": {"msgspec", "rich", "uvicorn", "uvloop"},
     "testing": {"msgspec"},
 }
 

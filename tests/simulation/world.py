@@ -498,8 +498,6 @@ class OneProcess(World):
             self.tally["zombies"] += 1  # the worker is not dead, it only was not heard of
             self._zombies[command_id] = worker._leases.pop(command_id)
             del worker.held[command_id]
-        else:
-            worker._leases[command_id].cancel()
         live = await control.open(execution_id)
         run_id, lease = run_and_lease(command_id)
         for _ in range(decide.MOST_LOSSES if kind == "lost leases" else 1):

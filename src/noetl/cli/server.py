@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 ACTIONS = ("start", "stop", "status", "token")
 READY_SECONDS = 30.0
 STOP_SECONDS = 30.0
-PASSED_ON = ("host", "port", "name", "auth", "insecure", "trace", "node", "log_level")
+LEASE_SECONDS = 30.0
+"""How long a worker may be silent before others get its work. Tests of lost workers want it shorter."""
+PASSED_ON = ("host", "port", "name", "auth", "insecure", "trace", "node", "log_level", "lease_seconds")
 """Options that a detached server is started with; secrets go through its environment instead."""
 
 
@@ -81,6 +83,9 @@ def _parser() -> Parser:
         default="admin",
         help="with token: what its holder may do (default: admin; worker for workers)",
     )
+    parser.add_argument(
+        "--lease-seconds", metavar="SECONDS", type=float, default=LEASE_SECONDS, help=argparse.SUPPRESS
+    )
     parser.add_argument("--detach", action="store_true", help="go on in the background")
     parser.add_argument("--json", action="store_true", help="with status: print one JSON document")
     return parser
@@ -88,6 +93,8 @@ def _parser() -> Parser:
 
 def _start(options: argparse.Namespace, settings: Settings) -> int:
     # Importing them takes longer than everything else that this verb may do.
+    import uvloop  # noqa: PLC0415
+
     from noetl.cli.serving import Wanted, run_server  # noqa: PLC0415
     from noetl.server.options import ServerOptions, check_exposure, is_loopback  # noqa: PLC0415
 
@@ -100,6 +107,8 @@ def _start(options: argparse.Namespace, settings: Settings) -> int:
         insecure=options.insecure and settings.insecure is True,
         trace_endpoint=options.trace,
         log_level=options.log_level,
+        # Without tokens all that is asked on this machine would be counted as one caller's.
+        requests_per_second=ServerOptions().requests_per_second if auth else 0.0,
     )
     check_exposure(server)
     _check_port(options.host, options.port)
@@ -111,8 +120,10 @@ def _start(options: argparse.Namespace, settings: Settings) -> int:
         folder=Path(settings.state).resolve() / "files",
         environment=dict(variables()),
         node=options.node,
+        lease_seconds=options.lease_seconds,
     )
-    asyncio.run(run_server(wanted))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run_server(wanted))
     return 0
 
 

@@ -45,7 +45,6 @@ from noetl.store.open import open_any
 from noetl.store.registry_protocol import RegistryStore
 from noetl.tools.registry import builtin_kinds
 
-LEASE_SECONDS: Final = 30.0
 POLL_SECONDS: Final = 1.0
 """How often a waiting claim looks into the queue of a store that other servers write, without NATS."""
 OWN_VARIABLES: Final = "NOETL_"
@@ -64,6 +63,7 @@ class Wanted(NamedTuple):
     """Where results lie that are kept in files, and where paths in keychains begin."""
     environment: dict[str, str]
     node: int | None = None
+    lease_seconds: float = 30.0
 
 
 async def run_server(wanted: Wanted) -> None:
@@ -104,7 +104,7 @@ async def made(wanted: Wanted) -> AsyncIterator[Api]:
             prepare=preparing(resolver),
             on_event=observer.event,
             load_stored=loading(bodies),
-            lease_seconds=LEASE_SECONDS,
+            lease_seconds=wanted.lease_seconds,
             shared=True,
             distributed=True,
             node=node,

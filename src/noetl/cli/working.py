@@ -12,6 +12,7 @@ import contextlib
 import logging
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -22,14 +23,14 @@ from noetl import __version__
 from noetl.bus.nats import NatsBus
 from noetl.bus.nats_connection import NatsConnection
 from noetl.bus.protocol import Bus
-from noetl.client.connection import Connection, ServerUnreachableError, path_of
+from noetl.client.connection import Connection, path_of
 from noetl.client.control import HttpControl
 from noetl.client.wire import RuntimeBeat, RuntimeKnown
 from noetl.engine.leases import Leased
 from noetl.errors import NoetlError
 from noetl.ids import SystemClock
-from noetl.records.protocols import ResultBodies
-from noetl.records.report import PROTOCOL, AnyCommand, Claim
+from noetl.records.protocols import NotWrittenError, ResultBodies
+from noetl.records.report import PROTOCOL, AnyCommand, Beat, Claim, Report, ReportReply
 from noetl.registry.runtime import Registration, Runtime
 from noetl.results.bodies import FileBodies
 from noetl.results.chosen import ChosenBodies
@@ -76,9 +77,11 @@ class WokenControl(HttpControl):
         while not self.is_draining:
             bus = self._bus if self._bus is not None and self._bus.is_up else None
             seconds = 0.0 if bus is not None else max(0.0, min(until - loop.time(), POLL_SECONDS))
+            asked_at = time.monotonic()
             try:
                 found = await super().claim(msgspec.structs.replace(claim, wait_seconds=seconds))
-            except ServerUnreachableError as error:
+                found = await self._still_held(claim.worker_id, found, asked_at)
+            except NotWrittenError as error:  # nobody answers, or the store is away
                 log.warning("%s", error.message)
                 await asyncio.sleep(AWAY_SECONDS)
                 continue
@@ -88,6 +91,25 @@ class WokenControl(HttpControl):
             if bus is not None:
                 await bus.wait(claim.pool, left, claim.limit)
         return ()
+
+    async def _send_report(self, report: Report) -> ReportReply:
+        asked_at = time.monotonic()
+        reply = await super()._send_report(report)
+        try:
+            commands = await self._still_held(report.worker_id, reply.commands, asked_at)
+        except NoetlError:
+            commands = ()  # others get them when the leases run out
+        return msgspec.structs.replace(reply, commands=commands)
+
+    async def _still_held(
+        self, worker_id: str, commands: tuple[AnyCommand, ...], asked_at: float
+    ) -> tuple[AnyCommand, ...]:
+        """Leases are counted from when they were asked for: after a slow answer they may be over."""
+        took = time.monotonic() - asked_at
+        if all(took < each.lease_seconds / 3 for each in commands):
+            return commands
+        reply = await self.beat(Beat(worker_id=worker_id, leases=tuple(each.lease for each in commands)))
+        return tuple(each for each in commands if each.lease.command_id not in reply.lost)
 
 
 async def run_worker(wanted: Wanted) -> None:
@@ -103,6 +125,7 @@ async def run_worker(wanted: Wanted) -> None:
             worker_id=wanted.name,
             pool=wanted.pool,
             slots=wanted.slots,
+            beats=True,
         )
         working = asyncio.create_task(worker.run())
         presence = asyncio.create_task(_be_present(control.connection, wanted))

@@ -51,7 +51,7 @@ class ServerError(NoetlError):
         self.problem = problem
 
 
-class ServerUnreachableError(NoetlError):
+class ServerUnreachableError(NotWrittenError):
     """No server answered, for as long as it was tried."""
 
     code = "server.unreachable"
@@ -169,7 +169,8 @@ class Connection:
                     if response.status < 400:
                         return answer
                     failure: NoetlError = self._refusal(response, answer)
-                    may_repeat = response.status >= 500 and repeatable
+                    # A request too many was not looked at.
+                    may_repeat = response.status == 429 or (response.status >= 500 and repeatable)
             except aiohttp.ClientConnectorError as error:
                 # It was never sent, so it may be sent again whatever it is.
                 failure, may_repeat = self._unreachable(error), True

@@ -73,6 +73,10 @@ class HttpControl:
         await self._reports.close()
         await self.connection.close()
 
+    async def leave_loop(self) -> None:
+        """Closes what was opened on the running event loop; others go on."""
+        await self.connection.close()
+
     # --- executions -------------------------------------------------------------------------------------
 
     async def start(self, request: ExecutionRequest) -> str:

@@ -1,8 +1,8 @@
 """What the HTTP API takes and answers, where it is not already a record that crosses other boundaries.
 
 Server and client share these structs, so neither can say what the other does not understand. A request
-refuses fields it does not know; an answer may have more than its reader knows. Users' own data stands in
-`payload`, `result` and `ctx`, and in fields that hold any JSON value.
+refuses fields it does not know, unless a worker asks; an answer may have more than its reader knows. Users'
+own data stands in `payload`, `result` and `ctx`, and in fields that hold any JSON value.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Context = TypeVar("Context")
 Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200)]
 Path: TypeAlias = Annotated[str, Meta(min_length=1, max_length=500)]
 Key: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200)]
-ExecutionId: TypeAlias = Annotated[str, Meta(pattern=r"^[0-9]{1,20}$", max_length=20)]
+ExecutionId: TypeAlias = Annotated[str, Meta(pattern=r"^[1-9][0-9]{0,18}$")]
 Version: TypeAlias = Annotated[int, Meta(ge=1, le=2_147_483_647)]
 Epoch: TypeAlias = Annotated[int, Meta(ge=0, le=2_147_483_647)]
 Place: TypeAlias = Annotated[int, Meta(ge=0, le=9_007_199_254_740_991)]
@@ -345,7 +345,11 @@ class QueueView(Answer, frozen=True, kw_only=True):
     """The age of the oldest that nobody has."""
 
 
-class UnderLease(Asked, frozen=True, kw_only=True):
+class AskedByWorker(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker asks: a newer one may say more than this server understands."""
+
+
+class UnderLease(AskedByWorker, frozen=True, kw_only=True):
     """A question of a worker about a command it holds."""
 
     lease: HeldLease
@@ -431,7 +435,7 @@ class Invalidated(Answer, frozen=True, kw_only=True):
     """False: there was no such session."""
 
 
-class RuntimeBeat(Asked, frozen=True, kw_only=True):
+class RuntimeBeat(AskedByWorker, frozen=True, kw_only=True):
     kind: RuntimeKind
     name: Name
 
@@ -506,7 +510,7 @@ class IssuedTokenView(Answer, frozen=True, kw_only=True):
     token: TokenView
 
 
-class RuntimeRequest(Asked, frozen=True, kw_only=True):
+class RuntimeRequest(AskedByWorker, frozen=True, kw_only=True):
     """What a server, pool or worker says of itself."""
 
     kind: RuntimeKind

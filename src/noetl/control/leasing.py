@@ -77,8 +77,7 @@ class Leasing(Executions):
     async def _claimed(self, row: CommandRow) -> AnyCommand | None:
         live = await self.open(row.execution_id)
         await self._with_keychain(live)
-        # In a turn of its own: while one is being written, the state has more in it than has happened.
-        found: AnyCommand | None = (await live.change(lambda turn: self._lease(live, row), fresh=True)).given
+        found: AnyCommand | None = await live.look(lambda turn: self._lease(live, row), last_seq=row.last_seq)
         return found
 
     async def beat(self, beat: Beat) -> BeatReply:
@@ -190,7 +189,7 @@ class Leasing(Executions):
 
     async def loop_so_far(self, lease: HeldLease) -> LoopSoFar:
         live = await self._under(lease)
-        found: LoopSoFar | None = (await live.change(lambda turn: _so_far(turn, lease), fresh=True)).given
+        found: LoopSoFar | None = await live.look(lambda turn: _so_far(turn, lease))
         if found is None:
             raise LeaseLostError("the lease is over")
         return found
@@ -311,7 +310,7 @@ class Leasing(Executions):
         if not self._shared:
             return None, None
         execution_id = live.state.execution_id
-        place = (await live.change(lambda turn: turn.state.seq, fresh=True)).given
+        place: int = await live.look(lambda turn: turn.state.seq)
         rows = await self.store.commands(execution_id=execution_id, limit=100_000)
         return place, frozenset(row.command_id for row in rows if row.worker_id is not None)
 

@@ -172,6 +172,16 @@ class Live:
             self._drainer = asyncio.create_task(self._drain())
         return await answer
 
+    async def look(self, read: Act, *, last_seq: int | None = None) -> Any:  # noqa: ANN401 - whatever is read
+        """Reads the state as it is in the log; while a turn is being written there is more in it.
+
+        `last_seq`: how far the log is known to go.
+        """
+        is_fresh = not self._shared or (last_seq is not None and self.state.seq >= last_seq)
+        if not is_fresh or self._drainer is not None or self._is_unsure:
+            return (await self.change(read, fresh=True)).given
+        return read(self._turn_on_state())
+
     async def freshen(self) -> None:
         """Takes in what other processes have written."""
         if self._shared:
@@ -196,9 +206,9 @@ class Live:
             comes: asyncio.Future[None] = loop.create_future()
             self._signalled.append(comes)
             try:
-                found: tuple[int, Any] | None = (
-                    await self.change(lambda turn: self._take_signal(turn, name, command_id), fresh=True)
-                ).given
+                found: tuple[int, Any] | None = await self.look(
+                    lambda turn: self._take_signal(turn, name, command_id)
+                )
                 left = until - loop.time()
                 if found is not None or left <= 0:
                     return found
@@ -335,19 +345,21 @@ class Live:
                 asked.answer.set_exception(LeaseLostError("the lease is over"))
         return left
 
+    def _turn_on_state(self) -> Turn:
+        return Turn(
+            self.plan,
+            self.state,
+            self._now(),
+            self.bodies,
+            keychain=self.keychain,
+            mask=self.redactor.data if self.redactor.knows_secrets else None,
+            distributed=self._distributed,
+        )
+
     async def _turn(self, batch: list[Asked]) -> tuple[Turn, list[Any]]:
         """The batch decided in one turn; again from the start when a stored body had to be loaded first."""
         while True:
-            mask = self.redactor.data if self.redactor.knows_secrets else None
-            turn = Turn(
-                self.plan,
-                self.state,
-                self._now(),
-                self.bodies,
-                keychain=self.keychain,
-                mask=mask,
-                distributed=self._distributed,
-            )
+            turn = self._turn_on_state()
             try:
                 return turn, [_given(asked, turn) for asked in batch]
             except BodiesNeeded as needed:

@@ -68,6 +68,11 @@ def after_call(case: Case, outcome: Data, scope_for: Callable[[str], Scope]) -> 
     return DONE, select(case, DONE, scope_for, decides=True)
 
 
+def started(case: Case, name: str) -> Data:
+    """The payload of `case.started`."""
+    return {"trigger_event": name, "case_mode": case.mode, "eval_mode": _eval_mode(case)}
+
+
 def evaluated(case: Case, name: str, matched: list[int]) -> Data:
     """The payload of `case.evaluated`."""
     ids = [case.branches[index].id for index in matched]
@@ -75,9 +80,13 @@ def evaluated(case: Case, name: str, matched: list[int]) -> Data:
         "matched": ids,
         "order": ids,
         "case_mode": case.mode,
-        "eval_mode": "on_event" if case.on_event else "on_entry",
+        "eval_mode": _eval_mode(case),
         "trigger_event": name,
     }
+
+
+def _eval_mode(case: Case) -> str:
+    return "on_event" if case.on_event else "on_entry"
 
 
 def winner(routes: list[Data]) -> Data | None:

@@ -15,8 +15,8 @@ from noetl.engine.facts import Fact
 from noetl.engine.frames import was_taken
 from noetl.engine.leases import command_id
 from noetl.engine.loops import close_loop, end_iteration, hand_out, is_handed_out, iterations_of
-from noetl.engine.parking import bring_all_back, expire_due, park, tend_parked, wake_due
 from noetl.engine.parking import child_ended as bring_back_parents
+from noetl.engine.parking import expire_due, park, rest, tend_parked, wake_due
 from noetl.engine.repeats import seconds
 from noetl.engine.reuse import Reuse, as_payload
 from noetl.engine.routing import fail_step, follow, route, skip_step
@@ -124,13 +124,13 @@ def _supply(turn: Turn, run: StepRun, lease: int, *, asks: bool) -> Told:
     if mine or turn.plan.is_closed_by_worker(turn.plan.steps[run.step]):
         is_left = not is_handed_out(loop) and loop.closing is None
         if not mine and is_left and turn.state.status == "paused":
-            turn.hold_command(run.run_id, lease)
+            rest(turn, run, lease)
             return Told(goes_on=False)
         return Told(goes_on=True, iterations=mine)
     if is_handed_out(loop):
         turn.remove_command(run.run_id, lease)
     else:
-        turn.hold_command(run.run_id, lease)
+        rest(turn, run, lease)
     return Told(goes_on=False)
 
 
@@ -162,9 +162,10 @@ def lose(turn: Turn, run_id: str, lease: int = 0) -> None:
     run = turn.state.runs.get(run_id)
     if run is None or turn.state.is_over:
         return
-    turn.step_event("command.expired", run.step, run_id, "error", losses=run.losses + 1, lease=lease)
-    if run.losses >= MOST_LOSSES:
-        message = f"its worker was lost {run.losses} times in a row without a task finished in between"
+    losses = run.losses.get(lease, 0) + 1
+    turn.step_event("command.expired", run.step, run_id, "error", losses=losses, lease=lease)
+    if losses >= MOST_LOSSES:
+        message = f"its worker was lost {losses} times in a row without a task finished in between"
         fail_step(turn, run, error_data("worker.lost", message, step=run.step, retryable=True))
     elif turn.state.status == "paused":
         turn.hold_command(run_id, lease)
@@ -199,15 +200,23 @@ def resume(turn: Turn, held: Collection[str] = ()) -> None:
     turn.playbook_event("execution.resumed")
     for run in list(turn.state.runs.values()):
         for lease in run.leases if run.spread is None else ():
-            if lease in run.parked or command_id(run.run_id, lease) in held:
-                continue
-            if run.loop is not None and not turn.plan.is_closed_by_worker(turn.plan.steps[run.step]):
-                hand_out(turn, run, lease)
-                if not iterations_of(run.loop, lease):
-                    continue  # its share of the loop is done
-            turn.free_command(run.run_id, lease)
-    bring_all_back(turn)
+            name = command_id(run.run_id, lease)
+            # What was given back in this very turn is not held any more.
+            if name not in held or turn.commands.get(name) == "hold":
+                _go_on(turn, run, lease)
     wake(turn)
+
+
+def _go_on(turn: Turn, run: StepRun, lease: int) -> None:
+    """Lets a lease that nobody has go on, unless its share of a loop is done."""
+    if lease in run.parked:
+        turn.step_event("step.resumed", run.step, run.run_id, "in_progress", lease=lease, cause="resumed")
+    if run.loop is not None and not turn.plan.is_closed_by_worker(turn.plan.steps[run.step]):
+        hand_out(turn, run, lease)
+        if not iterations_of(run.loop, lease):
+            turn.remove_command(run.run_id, lease)
+            return
+    turn.free_command(run.run_id, lease)
 
 
 def signal(turn: Turn, name: str, data: Any) -> None:  # noqa: ANN401 - plain data

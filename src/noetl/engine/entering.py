@@ -143,7 +143,7 @@ def _begin(turn: Turn, step: Step, run: StepRun) -> None:
         begin_spread(turn, step, run)
     elif step.loop is not None:
         begin_loop(turn, step, run)
-    elif step.body:
+    elif step.body or step.vars or step.sink is not None:
         turn.add_command(run.run_id)
     else:
         turn.step_event("step.started", step.name, run.run_id, "in_progress", args=run.args)

@@ -269,7 +269,7 @@ def _iteration_ended(state: State, event: Happened) -> None:
     loop = run.loop
     assert loop is not None
     frame = loop.open.pop(event.iteration)
-    run.losses = 0
+    run.losses.clear()
     if "case" in event.payload:
         apply_case(frame, None, event.payload, event.timestamp, _shared_values(run, frame))
     if "ends" in event.payload:
@@ -314,7 +314,7 @@ def _block_iteration_ended(state: State, event: Happened) -> None:
 
 def _task_done(state: State, event: Happened) -> None:
     run = state.runs[str(event.step_run_id)]
-    run.losses = 0
+    run.losses.clear()
     if "signal" in event.payload:
         state.mailbox.pop(event.payload["signal"], None)
     frame = find_frame(state, event)
@@ -393,7 +393,8 @@ def _signal_received(state: State, event: Happened) -> None:
 def _command_expired(state: State, event: Happened) -> None:
     run = state.runs.get(str(event.step_run_id))
     if run is not None:
-        run.losses += 1
+        lease = event.payload.get("lease", 0)
+        run.losses[lease] = run.losses.get(lease, 0) + 1
 
 
 def _paused(state: State, event: Happened) -> None:

@@ -162,6 +162,7 @@ def apply_task_done(frame: Frame, label: str, payload: Data, timestamp: str) -> 
     then = payload["then"]
     outcome = payload["outcome"]
     do = then["do"]
+    began = frame.polled_since or frame.since or seconds_of(timestamp)
     frame.wake_at = frame.since = None
     frame.iter.update(then.get("set_iter", {}))
     frame.writes.update(then.get("set_ctx", {}))
@@ -171,12 +172,13 @@ def apply_task_done(frame: Frame, label: str, payload: Data, timestamp: str) -> 
         frame.results[label] = outcome.get("result")
         frame.last = label
     if do == "retry":
+        frame.polled_since = began
         frame.attempt += 1
         frame.wake_at = seconds_of(timestamp) + then.get("delay", 0)
         return
     if do == "poll":
         frame.polls += 1
-        frame.polled_since = frame.polled_since or seconds_of(timestamp)
+        frame.polled_since = began
         frame.attempt = 1
         frame.entry += 1
         frame.wake_at = seconds_of(timestamp) + then.get("delay", 0)
@@ -205,6 +207,7 @@ def apply_case(frame: Frame, label: str | None, payload: Data, timestamp: str, v
         frame.case.outcome = payload["outcome"]
     elif before is not None:
         frame.case.outcome = before.outcome
+    began = frame.polled_since or frame.since or seconds_of(timestamp)
     frame.wake_at, frame.since = payload.get("wake_at"), None
     frame.block = None
     then = payload.get("then", {})
@@ -212,16 +215,18 @@ def apply_case(frame: Frame, label: str | None, payload: Data, timestamp: str, v
         return
     frame.task_runs += 1
     if then.get("do") == "retry":
+        frame.polled_since = began
         frame.attempt += 1
         frame.wake_at = seconds_of(timestamp) + then.get("delay", 0)
     elif then.get("do") == "poll":
         frame.polls += 1
-        frame.polled_since = frame.polled_since or seconds_of(timestamp)
+        frame.polled_since = began
         frame.attempt = 1
         frame.entry += 1
         frame.wake_at = seconds_of(timestamp) + then.get("delay", 0)
     else:
         frame.results[label] = payload["outcome"].get("result")
+        frame.last = label
         frame.attempt = 1
         frame.entry += 1
         frame.polls, frame.polled_since = 0, None

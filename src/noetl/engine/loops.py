@@ -45,6 +45,7 @@ def begin_loop(turn: Turn, step: Step, run: StepRun) -> None:
     except TemplateError as problem:
         fail_step(turn, run, error_data(problem.code, f"the loop: {problem.message}", step=step.name))
         return
+    turn.step_event("step.started", step.name, run.run_id, "in_progress", args=run.args)
     turn.step_event(
         "loop.started",
         step.name,
@@ -61,7 +62,7 @@ def begin_loop(turn: Turn, step: Step, run: StepRun) -> None:
         return
     if not items and not turn.plan.is_closed_by_worker(step):
         end_step(turn, run, [], done=0, failed=0)
-    elif not step.body:
+    elif not step.body and not turn.plan.is_closed_by_worker(step):
         end_step(turn, run, items, done=len(items), failed=0)
     else:
         share_out(turn, run)
@@ -244,7 +245,9 @@ def close_loop(turn: Turn, run: StepRun, payload: Data) -> None:
     loop = run.loop
     assert loop is not None
     result = payload["result"] if payload.get("has_result") else loop_results(turn.state.execution_id, run)
-    end_step(turn, run, result, payload.get("next"), done=loop.done, failed=loop.failed)
+    # Without a body there are no iterations: the elements are the results.
+    done = loop.done if turn.plan.steps[run.step].body else loop.total
+    end_step(turn, run, result, payload.get("next"), done=done, failed=loop.failed)
 
 
 def loop_results(execution_id: str, run: StepRun) -> Any:  # noqa: ANN401 - plain data

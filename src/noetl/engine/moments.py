@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from noetl.engine.bodies import Bodies, ResultView, is_ref
 from noetl.engine.state import Data
 from noetl.template import UNDEFINED, Scope, View
+
+AFTER_CALL: Final = frozenset({"call.done", "call.error"})
 
 
 class ErrorView(View):
@@ -15,14 +17,24 @@ class ErrorView(View):
     __slots__ = ("_fields",)
 
     def __init__(self, error: Data, outcome: Data) -> None:
-        status = (outcome.get("http") or {}).get("status")
-        self._fields = {**error, "status": status, "status_code": status, "body": outcome.get("result")}
+        http = outcome.get("http") or {}
+        status = http.get("status")
+        self._fields = {
+            **error,
+            "status": status,
+            "status_code": status,
+            "headers": http.get("headers"),
+            "body": outcome.get("result"),
+        }
 
     def lookup(self, name: str) -> object:
         return self._fields.get(name, UNDEFINED)
 
     def plain(self) -> object:
         return self._fields
+
+    def operand(self) -> object:
+        return str(self)
 
     def __str__(self) -> str:
         return str(self._fields["message"])
@@ -50,6 +62,15 @@ def value_names(result: Any, about: Data, bodies: Bodies) -> Data:  # noqa: ANN4
     this: Data = {**about, "data": body}
     this.setdefault("error", None)
     return {"response": view, "result": view, "data": view, "this": this}
+
+
+def moment_data(event: str, outcome: Data | None, bodies: Bodies) -> Data:
+    """What `event.data` shows at a moment of the step itself: after a call, what came of it."""
+    if outcome is None or event not in AFTER_CALL:
+        return {}
+    names = result_names(outcome, bodies)
+    shown: Data = {name: names[name] for name in ("response", "error") if name in names}
+    return {**shown, "meta": outcome.get("meta")}
 
 
 def repeat_names(outcome: Data, attempt: int, most: int, bodies: Bodies) -> Data:

@@ -106,11 +106,10 @@ def child_ended(turn: Turn, child_id: str) -> None:
                 bring_back(turn, run, lease, "child")
 
 
-def bring_all_back(turn: Turn) -> None:
-    """After a pause or a crash: each looks for itself whether its wait is over."""
-    for run in list(turn.state.runs.values()):
-        for lease in list(run.parked):
-            bring_back(turn, run, lease, "resumed")
+def rest(turn: Turn, run: StepRun, lease: int) -> None:
+    """Parks a lease that has nothing to do while the execution is paused."""
+    turn.step_event("step.paused", run.step, run.run_id, "in_progress", lease=lease, waits={})
+    turn.hold_command(run.run_id, lease)
 
 
 def waiting_children(state: State) -> set[str]:

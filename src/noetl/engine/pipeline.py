@@ -8,15 +8,18 @@ comes next, runs the tool, asks what follows, reports, applies.
 from __future__ import annotations
 
 import hashlib
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from noetl.engine.bodies import Bodies
-from noetl.engine.repeats import backoff_delay, is_ready, number, poll_is_spent, retries, seconds
+from noetl.engine.repeats import backoff_delay, is_ready, number, poll_ends, retries, seconds
 from noetl.engine.scope import holds, render_each
 from noetl.engine.state import Data, Frame
 from noetl.errors import TemplateError, TemplateValueError
 from noetl.playbook.model import Block, Case, Directive, Node, Parallel, Rule, Task
 from noetl.template import Scope
+
+CLOCK_ROUNDING: Final = 1e-3
+"""What a clock may be short of the moment at which something was stopped."""
 
 
 class Then(NamedTuple):
@@ -127,19 +130,30 @@ def repeat(
     task: Task, frame: Frame, outcome: Data, scope: Scope, bodies: Bodies, *, now: float, chance: float
 ) -> Then | None:
     """Another attempt by the task's retry, another look by its poll, or the end of a poll; None: neither."""
+    ends = None if task.poll is None else poll_ends(task.poll, frame, scope)
     if task.retry is not None:
         delay = retries(task.retry, outcome, frame.attempt, scope, bodies)
         if delay is not None:
-            return Then("retry", delay=delay * (0.5 + chance / 2) if task.retry.backoff.jitter else delay)
-    if task.poll is None or outcome["status"] == "error":
+            delay = delay * (0.5 + chance / 2) if task.retry.backoff.jitter else delay
+            if ends is None or now + delay < ends:
+                return Then("retry", delay=delay)
+    if task.poll is None:
         return None
-    if is_ready(task.poll, outcome, frame.polls + 1, scope, bodies):
+    looks = frame.polls + 1
+    if outcome["status"] == "error":
+        is_over = ends is not None and now + CLOCK_ROUNDING >= ends
+        return _exhausted(looks) if is_over and outcome["error"]["kind"] == "timeout" else None
+    if is_ready(task.poll, outcome, looks, scope, bodies):
         return None
-    since = frame.polled_since if frame.polled_since is not None else now
-    if poll_is_spent(task.poll, frame.polls + 1, now - since, scope):
-        message = f"what the poll waits for was not there after {frame.polls + 1} looks"
-        return Then("fail", error={"kind": "poll.exhausted", "message": message, "retryable": True})
-    return Then("poll", delay=seconds(task.poll.interval, scope))
+    interval = seconds(task.poll.interval, scope)
+    if looks >= number(task.poll.max_attempts, scope) or (ends is not None and now + interval >= ends):
+        return _exhausted(looks)
+    return Then("poll", delay=interval)
+
+
+def _exhausted(looks: int) -> Then:
+    message = f"what the poll waits for was not there after {looks} look{'s' if looks > 1 else ''}"
+    return Then("fail", error={"kind": "poll.exhausted", "message": message, "retryable": True})
 
 
 def _matching(task: Task, scope: Scope) -> Rule | None:

@@ -7,7 +7,7 @@ from typing import Any
 from noetl.engine.bodies import Bodies
 from noetl.engine.moments import repeat_names, with_names
 from noetl.engine.scope import holds
-from noetl.engine.state import Data
+from noetl.engine.state import Data, Frame
 from noetl.errors import TemplateValueError
 from noetl.playbook.durations import parse_duration
 from noetl.playbook.model import Backoff, Poll, Retry
@@ -61,11 +61,10 @@ def is_ready(poll: Poll, outcome: Data, attempt: int, scope: Scope, bodies: Bodi
     return holds(poll.until, with_names(scope, repeat_names(outcome, attempt, most, bodies)))
 
 
-def poll_is_spent(poll: Poll, polls: int, elapsed: float, scope: Scope) -> bool:
-    """Whether a poll has asked as often, or as long, as it may."""
-    if polls >= number(poll.max_attempts, scope):
-        return True
-    return poll.deadline is not None and elapsed >= seconds(poll.deadline, scope)
+def poll_ends(poll: Poll, frame: Frame, scope: Scope) -> float | None:
+    """The moment from which a poll may not look any more: its time runs from when its first look began."""
+    since = frame.since if frame.polled_since is None else frame.polled_since
+    return None if poll.deadline is None or since is None else since + seconds(poll.deadline, scope)
 
 
 def number(written: Any, scope: Scope) -> float:  # noqa: ANN401 - a number or a template

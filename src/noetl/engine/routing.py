@@ -70,6 +70,7 @@ def follow(turn: Turn, run: StepRun, chosen: Data, name: str, error: Data | None
         selected=entries,
         policy=chosen.get("policy"),
         winner_branch=chosen.get("branch"),
+        suppressed_branches=chosen.get("suppressed_branches", []),
         routing_committed=True,
         event=event,
     )

@@ -57,9 +57,19 @@ class CaseFrame(Part):
     action: int = 0
     """The next action of the running chain."""
     chain_attempt: int = 1
+    matched: list[int] = []
+    """The branches that were selected at this moment."""
+    epoch: int = 0
+    """How often branches were selected."""
     calls: int = 0
+    page: int = 0
+    """How often a chain has asked for another call: which page of a pagination it is."""
     call_attempt: int = 1
     """Attempts of the current call by the retry action."""
+    again: Data = {}
+    """What a chain asked for: the call once more, after the other selected branches."""
+    visits: dict[str, list[int]] = {}
+    """Of calls that may be made again as the same action: their entry, and the attempts so far."""
     overrides: Data = {}
     outcome: Data | None = None
     """Of the last call."""
@@ -192,8 +202,8 @@ class StepRun(Part):
     spread: SpreadRun | None = None
     fired: dict[str, int] = {}
     """The timers of the step that have gone off."""
-    losses: int = 0
-    """Leases lost in a row without a finished task."""
+    losses: dict[int, int] = {}
+    """How often each lease, by number, was lost in a row without a finished task."""
     deadline: float | None = None
     """When it must be over, in seconds since 1970."""
     parked: dict[int, Waits] = {}

@@ -11,6 +11,7 @@ import msgspec
 from litestar import Response, get, post
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromQuery, HeaderParameter, JSONBody, PathParameter, QueryParameter
+from structlog.contextvars import bind_contextvars
 
 from noetl.client.wire import (
     Accepted,
@@ -80,6 +81,8 @@ async def start(
     trace: TraceParent = None,
 ) -> Response[Started]:
     path, version = _playbook(data)
+    if data.parent_execution_id is not None:
+        await found_row(parts, data.parent_execution_id)
     request = ExecutionRequest(
         path=path,
         version=version,
@@ -89,6 +92,7 @@ async def start(
         trace=trace if trace is not None and is_traceparent(trace) else None,
     )
     execution_id = await parts.control.start(request)
+    bind_contextvars(execution_id=execution_id)
     return Response(
         Started(execution_id=execution_id),
         status_code=201,

@@ -11,7 +11,16 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, FromQuery, JSONBody, PathParameter, QueryParameter
 
 from noetl import __version__
-from noetl.client.wire import Answer, Check, Health, Readiness, RuntimeBeat, RuntimeKind, RuntimeKnown
+from noetl.client.wire import (
+    Answer,
+    Check,
+    Health,
+    Readiness,
+    RuntimeBeat,
+    RuntimeKind,
+    RuntimeKnown,
+    RuntimeRequest,
+)
 from noetl.errors import NoetlError
 from noetl.playbook.load import load
 from noetl.records.report import PROTOCOL
@@ -99,10 +108,10 @@ async def runtimes(
 
 
 @post("/api/runtime", summary="Make a runtime known", status_code=200)
-async def register(parts: Given, caller: Asking, data: JSONBody[Registration]) -> Runtime:
+async def register(parts: Given, caller: Asking, data: JSONBody[RuntimeRequest]) -> Runtime:
     check_protocol(data.protocol)
     name = _named(caller, data.kind, data.name)
-    return await parts.runtimes.register(msgspec.structs.replace(data, name=name))
+    return await parts.runtimes.register(Registration(**msgspec.structs.asdict(data) | {"name": name}))
 
 
 @post("/api/runtime/heartbeat", summary="Say that a runtime is there", status_code=200)

@@ -34,6 +34,7 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
     shutdown_seconds: int = 20
     """How long requests under way may take once the server is told to stop."""
     credential_cache_seconds: int = 3_600
+    """How long `auth_cache` keeps what was handed out."""
     trace_endpoint: str | None = None
     """Where spans are sent by OTLP over HTTP; None: nowhere."""
     log_level: str = "info"

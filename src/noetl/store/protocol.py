@@ -66,6 +66,8 @@ class CommandRow(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds since 1970 by the store's own clock; None of a leased row: its worker has never beaten."""
     is_held: bool = False
     """Parked, or of a paused execution: nobody may claim it."""
+    last_seq: int | None = None
+    """Of a row that was just claimed: how far the log of its execution goes, where the store says so."""
 
 
 class TimerRow(msgspec.Struct, frozen=True, kw_only=True):

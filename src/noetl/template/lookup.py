@@ -60,8 +60,8 @@ class Scope:
 class View(ABC):
     """An object templates may read although it is not plain JSON.
 
-    `plain` is taken whenever a value leaves the template, or an operator, a filter, a loop or a numeric
-    subscript works on it.
+    `plain` is taken whenever a value leaves the template, or a filter, a loop or a numeric subscript works
+    on it; `operand` where an operator does.
     """
 
     __slots__ = ()
@@ -73,6 +73,10 @@ class View(ABC):
     @abstractmethod
     def plain(self) -> object:
         """The JSON value this view stands for."""
+
+    def operand(self) -> object:
+        """What operators and methods of text work on, where it is not the JSON value."""
+        return self.plain()
 
     def __str__(self) -> str:
         return str(self.plain())
@@ -148,7 +152,8 @@ def called_attribute(run: Evaluation, value: object, name: str, path: str) -> ob
     if not isinstance(found, Missing) or found is value:
         return found
     if isinstance(value, View) and name in METHOD_NAMES:
-        value = value.plain()
+        whole = value.plain()
+        value = whole if name in METHODS.get(type(whole), ()) else value.operand()
     methods = METHODS.get(type(value))
     if methods is not None and name in methods:
         return Method(value, name, methods[name])

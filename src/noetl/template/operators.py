@@ -36,8 +36,8 @@ def _operands(a: object, b: object) -> tuple[Value, Value, Missing | None]:
     if isinstance(b, Missing):
         return a, b, b.used()
     return (
-        a.plain() if isinstance(a, View) else a,
-        b.plain() if isinstance(b, View) else b,
+        a.operand() if isinstance(a, View) else a,
+        b.operand() if isinstance(b, View) else b,
         None,
     )
 

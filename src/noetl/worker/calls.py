@@ -138,6 +138,17 @@ def time_limit(spec: Data) -> float | None:
     return None if written is None else parse_duration(written)
 
 
+def within(call: ToolCall, seconds: float | None) -> ToolCall:
+    """The call with at most so much time."""
+    if seconds is None:
+        return call
+    limit = time_limit(call.spec)
+    most = max(0.0, seconds if limit is None else min(limit, seconds))
+    written = call.spec.get("timeout")
+    timeout = {**written, "total": most} if isinstance(written, dict) else most
+    return msgspec.structs.replace(call, spec={**call.spec, "timeout": timeout})
+
+
 def _time_left(kind: ToolKind, call: ToolCall, context: ToolContext, now: float) -> float | None:
     """A call that only waits goes on under a later lease, and its time goes on with it."""
     limit = time_limit(call.spec)

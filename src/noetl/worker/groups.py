@@ -128,7 +128,9 @@ class GroupRun:
         if sink is None:
             return None, result
         names = value_names(result, {"status": "ok"}, self.pipeline.around.bodies)
-        problem = await self.pipeline.run_sink(sink, names)
+        block = self.pipeline.frame.block
+        args = block.args if block is not None and isinstance(block.args, dict) else {}
+        problem = await self.pipeline.run_sink(sink, names, args=args)
         return (None, result) if problem is None else (self.pipeline.located(problem, sink.task.label), None)
 
     @property

@@ -25,12 +25,14 @@ from noetl.ids import timestamp
 from noetl.playbook.layering import effective_spec
 from noetl.playbook.model import Case, Loop, Playbook, Step, Task, WorkbookEntry
 from noetl.records.command import Command
+from noetl.records.event import EventStatus
 from noetl.records.protocols import ToolCall, ToolKind
 from noetl.records.report import LeaseReport, ReportedEvent, Verdict
 from noetl.secrets.redaction import Redactor
 from noetl.template import Scope, Template
 from noetl.worker.calls import Refused, Shortened, with_bodies
-from noetl.worker.cases import CaseRun, Failed
+from noetl.worker.case_record import Failed
+from noetl.worker.cases import CaseRun
 from noetl.worker.context import TaskContext
 from noetl.worker.lanes import LoopShare, run_lanes
 from noetl.worker.narration import Narrator
@@ -144,7 +146,12 @@ class StepLease:
         return end
 
     async def keep_vars(self, pipeline: Pipeline, case: CaseRun, shown: Any = None) -> None:  # noqa: ANN401
-        """Sets the step's variables before the moment of its exit. Failed: they cannot be rendered."""
+        """Sets the step's variables before the moment of its exit. Failed: they cannot be rendered.
+
+        Without a tool it is that moment which gives the result: there they are set at the end of the step.
+        """
+        if case.case.call is None and self.step.loop is None:
+            return
         if case.frame.phase == "exit" and not case.frame.skipped:
             await self._set_vars(pipeline, case.result if shown is None else shown)
 
@@ -190,10 +197,10 @@ class StepLease:
         try:
             if around_loop is not None:
                 await around_loop.enter()
-                around_loop.tell_changes()  # the iterations go on from there
+                around_loop.record.tell_changes()  # the iterations go on from there
                 await outer.commit()
             is_settled = around_loop is not None and (around_loop.frame.skipped or around_loop.route)
-            if not is_settled and running.closing is None:
+            if self.step.body and not is_settled and running.closing is None:
                 if not share.waiting:
                     await share.ask()
                 await share.run(run)
@@ -213,12 +220,14 @@ class StepLease:
         if running.parallel:
             self.frame.values = joined_values(self.frame.values, so_far.collected)
         result = closing["result"][0] if closing.get("result") else so_far.result
+        if not self.step.body:
+            result = running.items
         route, skipped = closing.get("route"), False
         if case is not None:
             if case.frame.phase in ("call", "after"):
                 case.move("exit")
             if not case.frame.result:
-                case.shown = result
+                case.record.shown = result
             await self.keep_vars(outer, case, result)
             await case.leave()
             if case.frame.result:
@@ -269,7 +278,8 @@ class StepLease:
         if end.case is not None:
             extra["case"] = end.case
         if end.error is None:
-            return narrator.iterating("loop.iteration.done", at, "success", result=end.result, **extra)
+            status: EventStatus = "skipped" if end.skipped else "success"
+            return narrator.iterating("loop.iteration.done", at, status, result=end.result, **extra)
         return narrator.iterating("loop.iteration.failed", at, "error", error=end.error, **extra)
 
     async def run_together(

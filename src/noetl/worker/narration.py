@@ -19,6 +19,8 @@ class Narrator:
         self.run_id = run_id
         self.iteration_id = iteration_id
         self.iteration = iteration
+        self.page: int | None = None
+        """Which call of a pagination is under way, from 0."""
 
     def step(
         self,
@@ -34,10 +36,13 @@ class Narrator:
             entity_type=EVENT_TYPES[event_type].entity,
             entity_id=self.run_id,
             status=status,
+            parent_id=self.run_id.rpartition(".")[0],
             payload=payload,
         )
 
-    def about_step(self, event_type: str, at: str, payload: Data) -> ReportedEvent:
+    def about_step(
+        self, event_type: str, at: str, payload: Data, status: EventStatus = "success"
+    ) -> ReportedEvent:
         """About what a case or a sink does in this pipeline."""
         return ReportedEvent(
             idem_key=f"{self.iteration_id or self.run_id}/{event_type}/{at}",
@@ -45,10 +50,11 @@ class Narrator:
             timestamp=at,
             entity_type=EVENT_TYPES[event_type].entity,
             entity_id=self.iteration_id or self.run_id,
-            status="success",
+            status=status,
             parent_id=self.run_id,
             iteration_id=self.iteration_id,
             iteration=self.iteration,
+            page=self.page,
             payload=payload,
         )
 
@@ -92,6 +98,7 @@ class Narrator:
             iteration_id=self.iteration_id,
             iteration=self.iteration,
             attempt=attempt,
+            page=self.page,
             action_id=action_id,
             payload=payload or {},
         )

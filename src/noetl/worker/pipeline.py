@@ -6,22 +6,31 @@ ends the pipeline is left to whoever started it, so that it is committed togethe
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noetl.engine.frames import apply_task_done, finished_result, leave_block
 from noetl.engine.moments import result_names, with_names
 from noetl.engine.pipeline import Ended, Then, action_id, after, asks_about_outcome, before, runaway, upcoming
-from noetl.engine.repeats import retries
+from noetl.engine.repeats import poll_ends, retries
 from noetl.engine.scope import Iteration, Surroundings, holds, pipeline_scope, with_task_args
 from noetl.engine.state import Data, Frame
 from noetl.errors import TemplateError
-from noetl.playbook.model import Block, Case, Loop, Node, Parallel, Sink, Task, WorkbookEntry
+from noetl.playbook.model import Block, Case, Loop, Node, Parallel, Poll, Sink, Task, WorkbookEntry
 from noetl.records.outcome import outcome_to_data
 from noetl.records.report import ReportedEvent
 from noetl.template import Scope
-from noetl.worker.calls import Refused, refusal, render_args, render_call, run_tool, shorten, with_bodies
-from noetl.worker.cases import CaseRun, Failed
+from noetl.worker.calls import (
+    Refused,
+    refusal,
+    render_args,
+    render_call,
+    run_tool,
+    shorten,
+    with_bodies,
+    within,
+)
+from noetl.worker.case_record import ChainSink, Failed
+from noetl.worker.cases import CaseRun
 from noetl.worker.groups import GroupRun, group_of, group_of_entry
 from noetl.worker.narration import Narrator, outcome_status
 from noetl.worker.waiting import WaitingCase
@@ -172,9 +181,11 @@ class Pipeline:
     async def call_and_store(self, task: Task, scope: Scope, about: Data) -> Data:
         """The outcome of a task whose answer its sink has stored."""
         outcome = await self.call_tool(task, scope, about)
+        args = about.pop("args", None)
         if task.sink is not None and outcome["status"] == "ok":
             # Before the task is recorded as done: a crash in between repeats both rather than losing one.
-            problem = await self.run_sink(task.sink, result_names(outcome, self.around.bodies))
+            names = result_names(outcome, self.around.bodies)
+            problem = await self.run_sink(task.sink, names, args=args)
             if problem is not None:
                 return {**outcome, "status": "error", "error": problem}
         return outcome
@@ -191,6 +202,8 @@ class Pipeline:
             return lease.redacted(refusal(task.label, self.frame.attempt, lease.now(), refused))
         if self.frame.since is None:
             self.frame.since = lease.now()
+        if task.poll is not None:
+            call = within(call, self._poll_left(task.poll, scope))
         context = lease.tool_context(tool, call, self.frame.since, self.commit)
         raw = await run_tool(kind, call, context, on_quiet=self.commit, now=lease.now)
         outcome: Data = lease.redactor.data(outcome_to_data(raw))
@@ -200,6 +213,11 @@ class Pipeline:
         if short.key is not None:
             await lease.keep_body(short)
         return short.outcome
+
+    def _poll_left(self, poll: Poll, scope: Scope) -> float | None:
+        """Seconds until a poll is over, whatever its call is doing then."""
+        ends = poll_ends(poll, self.frame, scope)
+        return None if ends is None else ends - self.lease.now()
 
     async def _call_pipeline(self, task: Task, scope: Scope) -> Data:
         """The outcome of a workbook task that is a pipeline or a loop: it runs inside this one."""
@@ -226,6 +244,7 @@ class Pipeline:
             call_args = {**call_args, **(args if isinstance(args, dict) else {})}
         elif not task.args:
             args = self.call_args
+        about["args"] = call_args
         spec = lease.spec(called, task, self.loops)
         ids = {name: about[name] for name in ("label", "task_run_id", "attempt", "action_id")}
         call = render_call(
@@ -293,18 +312,30 @@ class Pipeline:
                 await self.lease.keep_vars(self, run)
                 await run.leave()
         except Failed as failed:
-            error = self.located(failed.error, failed.task)
-            return PipelineEnd(error=error, route=run.route, case=run.left_to_tell())
-        return PipelineEnd(run.result, route=run.route, skipped=run.frame.skipped, case=run.left_to_tell())
+            return self._failed_case(run, failed)
+        return self._ended_case(run)
+
+    def _failed_case(self, run: CaseRun, failed: Failed) -> PipelineEnd:
+        """A way out takes only a failure that was there when it was chosen."""
+        route = run.route if failed.by_call else None
+        error = self.located(failed.error, failed.task)
+        return PipelineEnd(error=error, route=route, case=run.record.left_to_tell())
+
+    def _ended_case(self, run: CaseRun) -> PipelineEnd:
+        skipped = run.frame.skipped
+        result = None if skipped else run.result
+        return PipelineEnd(result, route=run.route, skipped=skipped, case=run.record.left_to_tell())
 
     async def _waiting(self, case: Case) -> PipelineEnd:
         """Runs a case that waits for events."""
         run = WaitingCase(self, case)
         try:
             await run.wait()
+            await self.lease.keep_vars(self, run)
+            await run.leave()
         except Failed as failed:
-            return PipelineEnd(error=self.located(failed.error, failed.task), route=run.route)
-        return PipelineEnd(run.result, route=run.route, skipped=run.frame.skipped)
+            return self._failed_case(run, failed)
+        return self._ended_case(run)
 
     def task_scope(self, task: Task, call_id: str) -> Scope:
         return self._scope(task, call_id)
@@ -322,70 +353,81 @@ class Pipeline:
             outer_results=self.outer_results,
         )
 
-    def _chain_place(self) -> str:
-        """Which action of a case it is: a chain may have several sinks, and the step one of its own."""
-        case = self.frame.case
-        assert case is not None
-        return f"/{case.event}/{case.calls}/{case.queue[0]}/{case.action}/{case.chain_attempt}"
-
     async def run_sink(
-        self, sink: Sink, names: Data, *, case: Callable[[bool], Data] | None = None, of_step: bool = False
+        self,
+        sink: Sink,
+        names: Data,
+        *,
+        args: Data | None = None,
+        chain: ChainSink | None = None,
+        of_step: bool = False,
     ) -> Data | None:
-        """Runs a sink whose predicate holds; its error, if it failed.
-
-        `case` gives the case to be recorded with an attempt; it is told whether another one follows.
-        """
+        """Runs a sink whose predicate holds; its error, if it failed. `args`: of what it belongs to."""
         lease, task = self.lease, sink.task
-        place = (
-            f"{self.where}/sink{self._chain_place()}"
-            if case is not None
-            else f"{self.where}/sink/{self.frame.attempt}"
-        )
+        place = f"{self.where}/sink/{self.frame.attempt if chain is None else chain.place}"
         call_id = action_id(lease.run_id, place, self.frame.position, self.frame.entry)
-        scope = with_names(self._scope(task, call_id), names)
+        scope = with_names(self._scope(task, call_id, args=args), names)
         try:
             wanted = await with_bodies(lambda: holds(sink.when, scope), lease.load_body)
         except TemplateError as error:
             return {"kind": error.code, "message": error.message, "retryable": False}
+        about: Data = {
+            "label": task.label,
+            "task_run_id": f"{place}:{self.frame.entry}",
+            "attempt": self.frame.sink_attempt + (0 if chain is None else chain.before),
+            "action_id": call_id,
+        }
         if not wanted:
+            self._sunk({"status": "skipped", "result": None}, about, chain, of_step=of_step)
             return None
         while True:
-            about: Data = {
-                "label": task.label,
-                "task_run_id": f"{place}:{self.frame.entry}",
-                "attempt": self.frame.sink_attempt,
-                "action_id": call_id,
-            }
             self.pending.append(self.narrator.task("sink.started", lease.timestamp(), **about))
             outcome = await self.call_tool(task, scope, about)
             delay, outcome = await self._sink_delay(task, outcome, scope)
-            about.pop("log", None)
-            about.pop("signal", None)
-            payload: Data = {"outcome": outcome}
-            if delay is not None:
-                payload["again"] = True
-            elif of_step:
-                payload["of_step"] = True
-            if case is not None:
-                payload["case"] = case(delay is not None)
-            status = outcome_status(outcome["status"])
-            self.pending.append(
-                self.narrator.task(
-                    "sink.processed", lease.timestamp(), status=status, payload=payload, **about
-                )
-            )
+            for name in ("log", "signal", "args"):
+                about.pop(name, None)
+            self._sunk(outcome, about, chain, delay=delay, of_step=of_step)
             if delay is None:
-                self.frame.sink_attempt = 1
                 if outcome["status"] == "error":
                     problem: Data = outcome["error"]
                     return problem
-                if case is not None:
+                if chain is not None:
                     await self.commit()
                 # Otherwise it is recorded with the task or the step it belongs to: neither is lost alone.
                 return None
-            self.frame.sink_attempt += 1
+            about["attempt"] += 1
             await self.commit()
             await lease.sleep_until(lease.now() + delay)
+
+    def _sunk(
+        self,
+        outcome: Data,
+        about: Data,
+        chain: ChainSink | None,
+        *,
+        delay: float | None = None,
+        of_step: bool = False,
+    ) -> None:
+        """Records an attempt of a sink, and moves the frame by it."""
+        at, again = self.lease.timestamp(), delay is not None
+        payload: Data = {"outcome": outcome}
+        if again:
+            payload["again"] = True
+        elif of_step:
+            payload["of_step"] = True
+        if chain is not None:
+            payload["case"] = chain.recorded(about["attempt"], again)
+        status = outcome_status(outcome["status"])
+        self.pending.append(self.narrator.task("sink.processed", at, status=status, payload=payload, **about))
+        if again:
+            retrying = {**about, "attempt": about["attempt"] + 1}
+            self.pending.append(self.narrator.task("retry.started", at, payload={"delay": delay}, **retrying))
+        elif self.frame.sink_attempt > 1:
+            told = {"attempts": about["attempt"]}
+            self.pending.append(
+                self.narrator.task("retry.processed", at, status=status, payload=told, **about)
+            )
+        self.frame.sink_attempt = self.frame.sink_attempt + 1 if again else 1
 
     async def _sink_delay(self, task: Task, outcome: Data, scope: Scope) -> tuple[float | None, Data]:
         """The wait before the next attempt of a sink, if there is one, and its outcome."""

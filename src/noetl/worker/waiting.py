@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from noetl.engine.bodies import view
 from noetl.engine.cases import at_event
 from noetl.engine.state import Data, Waits
-from noetl.ids import seconds_of
+from noetl.ids import seconds_of, timestamp
 from noetl.playbook.model import Case
 from noetl.records.report import Heard
 from noetl.worker.cases import CaseRun
@@ -24,13 +23,14 @@ if TYPE_CHECKING:
 class WaitingCase(CaseRun):
     def __init__(self, pipeline: Pipeline, case: Case) -> None:
         super().__init__(pipeline, case)
-        self._current: Data | None = None
         self._looked = max(self.frame.seen, self.lease.context.opened)
         """The place in the log up to which it has looked."""
 
     async def wait(self) -> None:
-        """Looks at events until one of them ends the step."""
+        """Looks at events until one of them ends the step; what is left is the moment of its exit."""
         lease = self.lease
+        if self.frame.phase in ("exit", "end"):
+            return  # it was about to end under an earlier lease
         await self._begin()
         if not self._is_over():
             await self._look_back()
@@ -46,15 +46,18 @@ class WaitingCase(CaseRun):
                     Waits(events=self._looked, timers=self._timers()), at_once=True
                 ):
                     await asyncio.get_running_loop().create_future()
+        self.move("exit")
 
     async def _begin(self) -> None:
         """The step is entered, and its tool called if it has one; then what a crash left open."""
         frame = self.frame
+        if not self.lease.context.started:
+            self._tell_timers()
         await self.enter()
         await self.pipeline.commit()
         if frame.phase == "waiting":
             if frame.queue:
-                self._current = await self._event_at(frame.seen)
+                self.record.current = await self._event_at(frame.seen)
                 await self._react()
         elif self.case.call is not None:
             await self.cycle()
@@ -92,28 +95,26 @@ class WaitingCase(CaseRun):
         A signal that none of them wants stays in the mailbox, for a step that comes later.
         """
         name = event["name"]
-        self._current = event
-        matched = await self._evaluated(lambda: at_event(self.case, self._scope(name)))
+        self.record.current = event
+        matched = await self.record.evaluate(lambda: at_event(self.case, self.record.scope(name)))
         self.frame.seen = place
         if matched:
-            self._selected(name, matched, **({"signal": place} if signal else {"seen": place}))
+            self.record.selected(name, matched, **({"signal": place} if signal else {"seen": place}))
             await self._react()
-        self._current = None
+        self.record.current = None
 
     async def _react(self) -> None:
         """Runs the chains that an event has selected, and the call if one of them asks for it."""
         await self._chains()
         if self.frame.phase == "call":
-            self._current = None
+            self.record.current = None
             await self.cycle()
             self.move("waiting")
         await self.pipeline.commit()
 
-    def event_data(self, event: str) -> Data:
-        if self._current is None:
-            return super().event_data(event)
-        data = view(self._current["data"], self.pipeline.around.bodies)  # a large signal is stored
-        return {**self._current, "data": data, "payload": data}
+    def _tell_timers(self) -> None:
+        for name, due in self._timers().items():
+            self.record.mention("timer.scheduled", {"timer_id": name, "due": timestamp(due)})
 
     def _timers(self) -> dict[str, float]:
         """When the timers go off that have not, counted from when the step was scheduled."""

@@ -24,6 +24,7 @@ from noetl.records.protocols import LeaseLostError, NotWrittenError, ResultBodie
 from noetl.records.report import AnyCommand, Claim, LeaseReport, Report, Verdict
 from noetl.records.tool import ToolDescription
 from noetl.secrets.redaction import Redactor
+from noetl.worker.beats import Beats
 from noetl.worker.lease import StepLease
 from noetl.worker.narration import Narrator
 
@@ -69,11 +70,15 @@ class Worker:
         pool: str = "default",
         slots: int | None = None,
         claim_seconds: float = CLAIM_SECONDS,
+        beats: bool = False,
         on_log: Callable[[str, str, str, str], None] | None = None,
         on_crash: Callable[[str, BaseException], None] | None = None,
         known_plan: Callable[[str], Plan | None] = lambda digest: None,
     ) -> None:
-        """`slots`: how many leases it holds at once. `known_plan`: what is parsed in this process already."""
+        """`slots`: how many leases it holds at once. `beats`: they run out unless they are renewed.
+
+        `known_plan`: playbooks that are parsed in this process already.
+        """
         self.source = source
         self.results = results
         self.clock = clock
@@ -92,6 +97,7 @@ class Worker:
         self._leases: dict[str, asyncio.Task[None]] = {}
         self.held: dict[str, AnyCommand] = {}
         """The commands it has a lease on, by id."""
+        self._beats = Beats(self) if beats else None
         self._freed = asyncio.Event()
         self._draining = False
         self.is_stopping = False
@@ -105,6 +111,8 @@ class Worker:
 
     async def run(self) -> None:
         """Takes work until it is cancelled, or drained and done."""
+        if self._beats is not None:
+            self._beats.start()
         try:
             while not self._draining:
                 free = self.free_slots
@@ -161,6 +169,11 @@ class Worker:
         if task is not None:
             task.cancel()
 
+    def revoke_lease(self, command: AnyCommand) -> None:
+        """Stops a lease that is over, unless the same command has been leased again."""
+        if self.held.get(command.lease.command_id) is command:
+            self.revoke(command.lease.command_id)
+
     async def _stop(self) -> None:
         self.is_stopping = True
         running = list(self._leases.values())
@@ -168,6 +181,8 @@ class Worker:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
         await asyncio.gather(*self._abandoning, return_exceptions=True)
+        if self._beats is not None:
+            await self._beats.stop()
         await self._close_shared()
 
     # --- one lease ----------------------------------------------------------------------------------------

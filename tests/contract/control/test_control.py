@@ -97,7 +97,8 @@ def test_a_worker_brings_an_execution_to_its_end(play: Play, tmp_path: Path) -> 
             slots=2,
         )
         running = asyncio.create_task(worker.run())
-        state = await world.replica.control.finished(execution_id)
+        while not (state := await world.replica.control.state(execution_id)).is_over:
+            await asyncio.sleep(0)
         assert state.status == "completed"
         assert {name: step.status for name, step in state.steps.items()} == {"start": "done", "end": "done"}
         assert state.workload == {"who": "you"}

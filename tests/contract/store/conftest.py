@@ -10,10 +10,12 @@ from typing import TypeAlias
 import psycopg
 import pytest
 
+from noetl.store import sqlite_writer
 from noetl.store.memory import MemoryStore
 from noetl.store.open import open_any
 from noetl.store.postgres_schema import migrate
 from noetl.store.protocol import Store
+from noetl.store.sqlite import SqliteStore
 from tests.postgres_server import postgres_server
 
 Scenario: TypeAlias = Callable[[Store], Awaitable[None]]
@@ -36,10 +38,19 @@ def empty_postgres(migrated_postgres: str) -> str:
     return migrated_postgres
 
 
-@pytest.fixture(params=["sqlite file", "sqlite memory", "memory", "postgres"])
+async def begin_thread(store: SqliteStore) -> None:
+    """As on a disk so slow that the writer leaves the event loop."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sqlite_writer, "SLOW_SECONDS", -1.0)
+        while store._writer._thread is None:
+            await store._writer.look(lambda on: None)
+
+
+@pytest.fixture(params=["sqlite file", "sqlite on a slow disk", "sqlite memory", "memory", "postgres"])
 def play(request: pytest.FixtureRequest, tmp_path: Path) -> Play:
     """Plays a scenario on an empty store and closes it."""
-    urls = {"sqlite file": f"sqlite:///{tmp_path}/noetl.db", "sqlite memory": "sqlite:///:memory:"}
+    file = f"sqlite:///{tmp_path}/noetl.db"
+    urls = {"sqlite file": file, "sqlite on a slow disk": file, "sqlite memory": "sqlite:///:memory:"}
     if request.param == "postgres":
         urls["postgres"] = request.getfixturevalue("empty_postgres")
 
@@ -47,6 +58,9 @@ def play(request: pytest.FixtureRequest, tmp_path: Path) -> Play:
         store: Store = MemoryStore() if request.param == "memory" else open_any(urls[request.param])
         try:
             async with asyncio.timeout(60):
+                if request.param == "sqlite on a slow disk":
+                    assert isinstance(store, SqliteStore)
+                    await begin_thread(store)
                 await scenario(store)
         finally:
             await store.close()

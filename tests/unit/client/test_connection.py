@@ -88,7 +88,7 @@ def test_a_server_that_is_away_for_a_moment_is_asked_again() -> None:
     play(script, scenario)
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 413, 422, 426, 429])
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 413, 422, 426])
 def test_what_the_server_refuses_is_not_asked_again(status: int) -> None:
     script = Script(problem(status, "some.code"))
 
@@ -99,6 +99,16 @@ def test_what_the_server_refuses_is_not_asked_again(status: int) -> None:
         assert caught.value.problem is not None
         assert caught.value.problem.status == status
         assert len(script.requests) == 1
+
+    play(script, scenario)
+
+
+def test_a_request_too_many_is_sent_again_whatever_it_is() -> None:
+    script = Script(problem(429, "rate.exceeded"), OK)
+
+    async def scenario(connection: Connection, time: Time) -> None:
+        assert await connection.call("POST", "/api/x", ANY, body={}, repeatable=False) == {"ok": True}
+        assert len(script.requests) == 2
 
     play(script, scenario)
 

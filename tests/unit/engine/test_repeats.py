@@ -8,7 +8,7 @@ import pytest
 
 from noetl.engine.bodies import Bodies
 from noetl.engine.pipeline import repeat
-from noetl.engine.repeats import backoff_delay, number, poll_is_spent, retries, seconds
+from noetl.engine.repeats import backoff_delay, number, poll_ends, retries, seconds
 from noetl.engine.state import Frame
 from noetl.errors import TemplateValueError
 from noetl.playbook.model import Backoff, Poll, Retry, Task
@@ -108,9 +108,33 @@ def test_a_poll_counts_its_looks() -> None:
 def test_a_poll_fails_when_its_looks_or_its_time_are_spent() -> None:
     poll = Poll(until=False, max_attempts=3, deadline=20)
     assert polled(Frame(polls=2), ok(), poll).error["kind"] == "poll.exhausted"
-    assert polled(Frame(polls=1, polled_since=100.0), ok(), poll, now=119.0).do == "poll"
+    assert polled(Frame(polls=1, polled_since=100.0), ok(), poll, now=118.0).do == "poll"
     assert polled(Frame(polls=1, polled_since=100.0), ok(), poll, now=120.0).do == "fail"
-    assert poll_is_spent(poll, 3, 0, NOWHERE)
+
+
+def test_a_poll_makes_no_look_that_would_begin_when_its_time_is_over() -> None:
+    poll = Poll(until=False, interval=5, deadline=12)
+    assert polled(Frame(since=100.0), ok(), poll, now=100.0).do == "poll"
+    assert polled(Frame(polls=1, since=105.0, polled_since=100.0), ok(), poll, now=105.0).do == "poll"
+    assert polled(Frame(polls=2, since=110.0, polled_since=100.0), ok(), poll, now=110.0).do == "fail"
+
+
+def test_the_time_of_a_poll_runs_from_the_beginning_of_its_first_look() -> None:
+    poll = Poll(until=False, interval=5, deadline=60)
+    assert poll_ends(poll, Frame(since=100.0), NOWHERE) == 160
+    assert poll_ends(poll, Frame(since=120.0, polled_since=100.0), NOWHERE) == 160
+    assert poll_ends(Poll(until=False), Frame(since=100.0), NOWHERE) is None
+
+
+def test_a_failed_look_is_not_tried_again_when_the_time_of_the_poll_is_over_by_then() -> None:
+    task = Task(
+        label="t", kind="http", poll=Poll(until=False, deadline=12), retry=Retry(backoff=Backoff(delay=5))
+    )
+    frame = Frame(since=100.0)
+    soon = repeat(task, frame, failed(), NOWHERE, Bodies(), now=103, chance=1.0)
+    assert soon is not None
+    assert soon.do == "retry"
+    assert repeat(task, frame, failed(), NOWHERE, Bodies(), now=108, chance=1.0) is None
 
 
 def test_jitter_takes_at_most_half_of_the_wait() -> None:

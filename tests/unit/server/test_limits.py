@@ -102,6 +102,23 @@ def test_a_worker_two_versions_of_the_protocol_away_is_refused(
     play(scenario)
 
 
+def test_a_worker_that_is_newer_may_say_what_the_server_does_not_know(play: Play) -> None:
+    lease = {"command_id": "7.1", "execution_id": "7", "epoch": 1, "colour": "red"}
+
+    async def scenario(server: Replica) -> None:
+        async with server.client() as client:
+            claim = {"worker_id": "w", "mood": "good"}
+            assert (await client.post("/api/commands/claim", json=claim)).status_code == 200
+            beat = {"worker_id": "w", "leases": [lease], "load": 0.5}
+            assert (await client.post("/api/commands/heartbeat", json=beat)).status_code == 200
+            asked = await client.post("/api/commands/7.1/keychain", json={"lease": lease, "why": "?"})
+            assert asked.json()["code"] in ("lease.lost", "execution.unknown")
+            runtime = {"kind": "worker", "name": "w", "pool": "p", "cores": 4}
+            assert (await client.post("/api/runtime", json=runtime)).status_code == 200
+
+    play(scenario)
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "code"),
     [

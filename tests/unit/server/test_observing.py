@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 import structlog
+from opentelemetry.exporter.otlp.proto.http import trace_exporter
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client.parser import text_string_to_metric_families
 
 from noetl.playbook.load import load
@@ -160,11 +162,20 @@ def test_what_is_no_trace_context_is_not_taken_for_one(text: str) -> None:
     assert trace_of("77", text) == trace_of("77", None)
 
 
-def test_spans_are_handed_to_the_library() -> None:
-    spans = otlp_spans("http://127.0.0.1:9/v1/traces", "test")
-    tracer = Tracer(spans)
-    assert tracer is not None
-    spans.add(Span("x", 1, 2, None, 1.0, 2.0, "why", {"a": 1}))
+def test_spans_are_handed_to_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    exporter = InMemorySpanExporter()
+    monkeypatch.setattr(trace_exporter, "OTLPSpanExporter", lambda endpoint: exporter)
+    tracer = Tracer(otlp_spans("http://localhost:4318/v1/traces", "s1"))
+    told(tracer, {"trace": TRACE})
+    tracer.close()
+    sent = {span.name: span for span in exporter.get_finished_spans()}
+    assert set(sent) == {"task fetch", "step s", "execution"}
+    parent, whole = sent["step s"].parent, sent["execution"].context
+    assert parent is not None
+    assert whole is not None
+    assert (parent.trace_id, parent.span_id) == (whole.trace_id, whole.span_id)
+    assert sent["task fetch"].status.description == "http.500"
+    assert sent["execution"].resource.attributes["service.instance.id"] == "s1"
 
 
 # --- the log of the server ---------------------------------------------------------------------------------

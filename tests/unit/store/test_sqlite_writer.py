@@ -19,6 +19,7 @@ from noetl.store.protocol import AppendConflict, BodyRow, Fence, LeaseFenced, St
 from noetl.store.queries import queries
 from noetl.store.sqlite import SqliteStore, open_store
 from tests.contract.store.changes import change, command, event, execution, timer
+from tests.contract.store.conftest import begin_thread
 
 
 def url(folder: Path) -> str:
@@ -27,6 +28,7 @@ def url(folder: Path) -> str:
 
 async def hold_writer(store: SqliteStore) -> tuple[threading.Event, asyncio.Future[bool]]:
     """The writer waits until the event is set; what is asked for meanwhile stays queued."""
+    await begin_thread(store)
     held, released = threading.Event(), threading.Event()
 
     def wait(_: sqlite3.Connection) -> bool:

@@ -441,12 +441,13 @@ def test_a_death_after_any_commit_changes_nothing(text: str, status: str, result
 
 def test_a_retry_by_the_case_survives_a_death_after_any_commit() -> None:
     def busy(call: Any) -> Any:
-        # The third call of the step is answered, however often a death has one made again.
-        return answers({"n": 1}) if len({each.action_id for each in play.calls}) >= 3 else fails("busy")
+        # The third attempt is answered, however often a death has one made again.
+        return answers({"n": 1}) if call.attempt >= 3 else fails("busy")
 
     play = Play(CASE_RETRY, {"python": busy})
     state = survives_death_after_every_commit(play)
     assert (state.status, state.result) == ("completed", True)
+    assert len({each.action_id for each in play.calls if each.step == "start"}) == 1
 
 
 def test_a_waiting_step_survives_a_death_after_any_commit() -> None:

@@ -275,8 +275,8 @@ $$;
 
 -- Leases the longest waiting rows of a pool that may be begun now. Rows that somebody else is about to lease or
 -- remove are passed over, not waited for.
-CREATE FUNCTION noetl.claim(pool TEXT, worker TEXT, most BIGINT, seconds DOUBLE PRECISION)
-RETURNS SETOF noetl.command
+CREATE FUNCTION noetl.claim(wanted_pool TEXT, worker TEXT, most BIGINT, seconds DOUBLE PRECISION)
+RETURNS TABLE (command noetl.command, last_seq BIGINT)
 LANGUAGE plpgsql
 SET enable_seqscan = off
 SET enable_hashjoin = off
@@ -287,18 +287,25 @@ AS $$
 #variable_conflict use_column
 DECLARE
     clock CONSTANT DOUBLE PRECISION := extract(EPOCH FROM clock_timestamp());
+    claimed noetl.command[];
 BEGIN
+    WITH taken AS (
+        UPDATE noetl.command AS row SET worker_id = worker, epoch = row.epoch + 1, lease_until = clock + seconds
+        FROM (
+            SELECT execution_id, command_id FROM noetl.command AS free
+            WHERE free.pool = wanted_pool AND worker_id IS NULL AND NOT is_held AND not_before <= clock
+            ORDER BY created_at, length(command_id), command_id
+            LIMIT most
+            FOR UPDATE SKIP LOCKED
+        ) AS found
+        WHERE row.execution_id = found.execution_id AND row.command_id = found.command_id
+        RETURNING row AS whole
+    )
+    SELECT array_agg(whole) INTO claimed FROM taken;
+    -- In a statement of its own, which sees whatever was committed before the rows were locked.
     RETURN QUERY
-    UPDATE noetl.command AS row SET worker_id = worker, epoch = row.epoch + 1, lease_until = clock + seconds
-    FROM (
-        SELECT execution_id, command_id FROM noetl.command AS free
-        WHERE free.pool = claim.pool AND worker_id IS NULL AND NOT is_held AND not_before <= clock
-        ORDER BY created_at, length(command_id), command_id
-        LIMIT most
-        FOR UPDATE SKIP LOCKED
-    ) AS found
-    WHERE row.execution_id = found.execution_id AND row.command_id = found.command_id
-    RETURNING row.*;
+    SELECT one, execution.last_seq FROM unnest(claimed) AS one
+    JOIN noetl.execution ON execution.execution_id = one.execution_id;
 END
 $$;
 

@@ -68,9 +68,7 @@ SELECT execution_id FROM noetl.execution
 WHERE parent_execution_id = %(execution_id)s AND finished_at IS NULL ORDER BY number;
 
 -- name: claim
-SELECT execution_id, command_id, step, step_run_id, pool, created_at, not_before, worker_id, epoch, lease_until,
-    is_held
-FROM noetl.claim(%(pool)s, %(worker_id)s, %(limit)s, %(seconds)s);
+SELECT (command).*, last_seq FROM noetl.claim(%(pool)s, %(worker_id)s, %(limit)s, %(seconds)s);
 
 -- name: renew
 -- The leases that are not the worker's any more. A row that is locked is about to be changed by an append, which
