@@ -80,7 +80,8 @@ NOT_KINDS = {
     # the moments of a case, keys of shared things, fields of a config, modules, files
     *("call.done", "call.error", "step.enter", "step.exit"),
     *("http.policy", "http.session", "python.pool", "auth.headers", "source.query", "queries.sql"),
-    *("collections.abc", "noetl.tools"),
+    *("collections.abc", "noetl.tools", "noetl.worker", "psycopg.pool"),
+    *("host.conf", "mime.types", "nsswitch.conf", "resolv.conf"),
 }
 UNDOTTED_KINDS = {"timeout", "deadline", "playbook.failed", "playbook.cancelled"}
 """Kinds that are no dotted text in the source: two without a dot, two that are put together."""

@@ -15,7 +15,7 @@ from noetl.engine.state import State
 from noetl.testing import StalledError
 from tests.simulation.invariants import Violation, require
 from tests.simulation.scenarios import Scenario, draw_scenario
-from tests.simulation.world import OneProcess, World, loaded
+from tests.simulation.world import OneProcess, RunawayError, World, loaded
 
 DISTURBING = ("cancel", "lost leases")
 """Troubles that may change an outcome."""
@@ -50,6 +50,8 @@ def play(scenario: Scenario, folder: Path, tally: Counter[str], *, tell: bool = 
         state = world.play()
     except StalledError:
         raise Violation("never.stuck", "everything waits") from None
+    except RunawayError:
+        raise Violation("never.stuck", "it never ends") from None
     finally:
         if tell:
             for execution_id, watcher in world.watchers.items():

@@ -43,6 +43,8 @@ REPEATED = "2"
 """The execution that repeats the first one from a step."""
 GOES_ON_AFTER = 5.0
 """Seconds of a pause."""
+MOST_ROUNDS = 200_000
+"""Of the event loop in one play; most need a few thousand."""
 SECRETS = {"TOKEN": "s3cr3t-of-the-simulation"}
 
 
@@ -55,14 +57,22 @@ class ProcessDiedError(StoreError):
     """The store is out of reach for this process: it is dead, it only has not noticed."""
 
 
+class RunawayError(RuntimeError):
+    """It goes on and on without coming to an end."""
+
+
 class ShuffledLoop(FakeTimeLoop):
     """Runs what is ready in an order of its own."""
 
     def __init__(self, clock: FakeClock, chance: random.Random) -> None:
         super().__init__(clock, 0.0)
         self._chance = chance
+        self._rounds = 0
 
     def _run_once(self) -> None:
+        self._rounds += 1
+        if self._rounds > MOST_ROUNDS:
+            raise RunawayError
         ready = self._ready  # type: ignore[attr-defined]
         if len(ready) > 1:
             self._chance.shuffle(ready)

@@ -93,8 +93,6 @@ def _parser() -> Parser:
 
 def _start(options: argparse.Namespace, settings: Settings) -> int:
     # Importing them takes longer than everything else that this verb may do.
-    import uvloop  # noqa: PLC0415
-
     from noetl.cli.serving import Wanted, run_server  # noqa: PLC0415
     from noetl.server.options import ServerOptions, check_exposure, is_loopback  # noqa: PLC0415
 
@@ -122,8 +120,7 @@ def _start(options: argparse.Namespace, settings: Settings) -> int:
         node=options.node,
         lease_seconds=options.lease_seconds,
     )
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(run_server(wanted))
+    run_server(wanted)
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
+import uvloop
 
 from noetl.bus.in_process import InProcessBus
 from noetl.bus.nats import NatsBus
@@ -66,8 +68,13 @@ class Wanted(NamedTuple):
     lease_seconds: float = 30.0
 
 
-async def run_server(wanted: Wanted) -> None:
+def run_server(wanted: Wanted) -> None:
     """Serves until a signal comes."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(wanted))
+
+
+async def _serve(wanted: Wanted) -> None:
     async with made(wanted) as app:
         await serve(app)
 

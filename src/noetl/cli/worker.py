@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import logging
 import os
 import socket
@@ -83,8 +82,6 @@ def _start(options: argparse.Namespace, settings: Settings) -> int:
     if nats is not None:
         check_libraries("nats")
     # Importing them takes longer than everything else that this verb may do.
-    import uvloop  # noqa: PLC0415
-
     from noetl.cli.working import Wanted, run_worker  # noqa: PLC0415
 
     server = chosen_server(options.server, None, settings, variables()) or Server(url=DEFAULT_SERVER)
@@ -102,8 +99,7 @@ def _start(options: argparse.Namespace, settings: Settings) -> int:
         format="%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s", datefmt="%Y-%m-%dT%H:%M:%S"
     )
     logging.Formatter.converter = time.gmtime
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(run_worker(wanted))
+    run_worker(wanted)
     return 0
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
+import uvloop
 
 from noetl import __version__
 from noetl.bus.nats import NatsBus
@@ -112,8 +113,13 @@ class WokenControl(HttpControl):
         return tuple(each for each in commands if each.lease.command_id not in reply.lost)
 
 
-async def run_worker(wanted: Wanted) -> None:
+def run_worker(wanted: Wanted) -> None:
     """Works until it is told to stop."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_work(wanted))
+
+
+async def _work(wanted: Wanted) -> None:
     async with _source(wanted) as (control, bus, bodies):
         worker = Worker(
             control,

@@ -8,7 +8,7 @@ from noetl.engine.parking import ROUNDING, tend_parked
 from noetl.engine.repeats import seconds
 from noetl.engine.routing import end_step, fail
 from noetl.engine.scope import holds, render_each
-from noetl.engine.spreads import begin_spread, tend_spreads
+from noetl.engine.spreads import args_before_items, begin_spread, tend_spreads
 from noetl.engine.state import Data, StepRun, Token
 from noetl.engine.turn import MOST_RUNS_IN_A_TURN, Turn, error_data
 from noetl.errors import TemplateError
@@ -110,7 +110,7 @@ def enter(turn: Turn, step: Step, tokens: list[Token], discarded: list[str], owe
         if not _admitted(step, scope):
             turn.step_event("step.skipped", step.name, None, "skipped", tokens=ids + discarded)
             return
-        bound = {**render_each(step.args, scope), **args}
+        bound = {**render_each(args_before_items(step), scope), **args}
         if step.deadline is not None:
             within = Scope({"workload": turn.state.workload, "args": bound})
             deadline = {"deadline": seconds_of(turn.now) + seconds(step.deadline, within)}

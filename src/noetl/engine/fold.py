@@ -97,17 +97,20 @@ def _routed(state: State, event: Happened) -> None:
         if "token" in entry:
             _put_token(state, entry, event.step, boundary)
         elif "joins" in entry:
-            _join_item(state, str(event.step), entry["joins"])
+            _join_item(state, str(event.step), entry)
         elif "discarded" in entry:
             state.owed[entry["step"]][str(event.step)] -= 1
 
 
-def _join_item(state: State, origin: str, joined: dict[str, Any]) -> None:
+def _join_item(state: State, origin: str, entry: dict[str, Any]) -> None:
     """Keeps what an item's last step gave for the step that joins its loop."""
+    joined = entry["joins"]
     run = state.runs.get(joined["run"])
-    if run is not None and run.spread is not None:
-        last = state.steps.get(step_key(origin, joined["scope"]))
-        run.spread.results[joined["index"]] = None if last is None else last.result
+    if run is None or run.spread is None:
+        return
+    last = state.steps.get(step_key(origin, joined["scope"]))
+    result = entry.get("result") if last is None else last.result
+    run.spread.arrived.setdefault(joined["index"], []).append((joined.get("place", 0), result))
 
 
 def _sent_item(state: State, event: Happened) -> None:

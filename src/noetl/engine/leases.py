@@ -10,8 +10,9 @@ from typing import Any
 
 import msgspec
 
+from noetl.engine.bodies import is_ref
 from noetl.engine.plan import Plan
-from noetl.engine.scope import result_keys
+from noetl.engine.scope import elements_of, result_keys
 from noetl.engine.state import Data, Frame, LoopRun, Part, State, StepResult, StepRun
 
 MARK = "~"
@@ -49,6 +50,8 @@ class Leased(Part):
     """The results that the step can read."""
     bound: dict[str, str]
     """Second names of results."""
+    elements: dict[str, tuple[Any, int]] = msgspec.field(default_factory=dict)
+    """Of the loops whose items the step is on the way of: their elements, and the index of the item."""
 
 
 def leased(plan: Plan, state: State, run: StepRun, lease: int) -> Leased:
@@ -78,7 +81,17 @@ def leased(plan: Plan, state: State, run: StepRun, lease: int) -> Leased:
         vars=dict(state.vars),
         steps=steps,
         bound=bound,
+        elements=_elements(state, run.scope, read),
     )
+
+
+def _elements(state: State, scope: str, read: frozenset[str]) -> dict[str, tuple[Any, int]]:
+    """Only what the step reads, and of elements that are at hand only the one."""
+    return {
+        name: (items, index) if is_ref(items) else ([items[index]], 0)
+        for name, (items, index) in elements_of(state, scope).items()
+        if name in read
+    }
 
 
 def _share(loop: LoopRun, lease: int) -> LoopRun:

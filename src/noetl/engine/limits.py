@@ -132,7 +132,8 @@ class _Shortening:
 
     def entry(self, entry: Any) -> Any:  # noqa: ANN401 - a token, or its id
         if isinstance(entry, dict):
-            return {**entry, "args": self.values(entry["args"])}
+            short = {**entry, "args": self.values(entry["args"])}
+            return {**short, "result": self.value(entry["result"])} if "result" in entry else short
         return entry
 
     def values(self, values: Data) -> Data:

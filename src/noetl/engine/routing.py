@@ -146,7 +146,9 @@ def _entry(turn: Turn, name: str, args: Data, run: StepRun, token: str) -> Data:
         return {**entry, "discarded": True}
     joined = joined_spread(turn, name, run.scope)
     if joined is not None:
-        return {"step": name, "args": {}, "joins": {"run": joined[0], "index": joined[1], "scope": run.scope}}
+        place = list(turn.plan.steps).index(run.step)
+        joins = {"run": joined[0], "index": joined[1], "scope": run.scope, "place": place}
+        return {"step": name, "args": {}, "joins": joins}
     if run.scope:
         entry["scope"] = run.scope
     return {**entry, "token": token}

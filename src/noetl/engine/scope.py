@@ -87,10 +87,54 @@ class TaskResults(Mapping[str, Any]):
         return len(self._results)
 
 
+class Elements(Mapping[str, Any]):
+    """The elements of the loops whose items a step run is on the way of, by the names of their iterators."""
+
+    def __init__(self, held: Mapping[str, tuple[Any, int]], bodies: Bodies) -> None:
+        """`held`: the elements of each loop, or the reference to them, and the index of the item."""
+        self._held = held
+        self._bodies = bodies
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - plain data
+        items, index = self._held[name]
+        return (self._bodies.get(items) if is_ref(items) else items)[index]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._held
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._held)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+
+def elements_of(state: State, scope: str) -> dict[str, tuple[Any, int]]:
+    """The loops a scope is inside of, by iterator: inner ones hide outer ones."""
+    found: dict[str, tuple[Any, int]] = {}
+    for part in scope.split("/") if scope else ():
+        run_id, _, index = part.rpartition(":")
+        run = state.runs.get(run_id)
+        if run is not None and run.spread is not None:
+            found[run.spread.iterator] = (run.spread.items, int(index))
+    return found
+
+
 class Surroundings:
     """What all templates of one step run have in common."""
 
-    __slots__ = ("_fixed", "args", "bodies", "ctx", "execution_id", "keychain", "results", "vars", "workload")
+    __slots__ = (
+        "_fixed",
+        "args",
+        "bodies",
+        "ctx",
+        "elements",
+        "execution_id",
+        "keychain",
+        "results",
+        "vars",
+        "workload",
+    )
 
     def __init__(
         self,
@@ -103,6 +147,7 @@ class Surroundings:
         keychain: Mapping[str, Any],
         results: Mapping[str, Any],
         bodies: Bodies,
+        elements: Mapping[str, tuple[Any, int]] | None = None,
     ) -> None:
         self.execution_id = execution_id
         self.workload = workload
@@ -112,6 +157,7 @@ class Surroundings:
         self.keychain = keychain
         self.results = results
         self.bodies = bodies
+        self.elements = Elements(elements or {}, bodies)
         self._fixed: Data | None = None
 
     def with_ctx(self, ctx: Data) -> Surroundings:
@@ -126,6 +172,7 @@ class Surroundings:
             results=self.results,
             bodies=self.bodies,
         )
+        twin.elements = self.elements
         twin._fixed = self._names_but_ctx()
         return twin
 
@@ -147,7 +194,7 @@ class Surroundings:
     def boundary(self, event: Data | None) -> Scope:
         """The scope of arcs and admission."""
         names = self.reserved()
-        layers = [names["args"], names["ctx"], names["vars"], self.results, names["workload"]]
+        layers = [names["args"], self.elements, names["ctx"], names["vars"], self.results, names["workload"]]
         if event is not None:
             names["event"] = event
         return Scope(names, layers)
@@ -166,6 +213,7 @@ def surroundings(
         keychain=keychain,
         results=StepResults(state.steps, run.scope, bodies, bound),
         bodies=bodies,
+        elements=elements_of(state, run.scope),
     )
 
 
@@ -239,6 +287,7 @@ def pipeline_scope(
         readable(task_args, bodies),
         iterator_names(iteration),
         names["args"],
+        around.elements,
         scratch,
         names["ctx"],
         names["vars"],

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from noetl.engine.bodies import parted
+from noetl.engine.plan import templates_in
 from noetl.engine.repeats import number
 from noetl.engine.routing import fail_step, items_entry, selected_targets
-from noetl.engine.scope import render
+from noetl.engine.scope import render, render_each
 from noetl.engine.state import Data, SpreadRun, StepRun
 from noetl.engine.turn import Turn, error_data
 from noetl.errors import TemplateError
-from noetl.playbook.model import Step
+from noetl.playbook.model import Step, Value
 from noetl.template import Template
 
 
@@ -34,6 +36,7 @@ def begin_spread(turn: Turn, step: Step, run: StepRun) -> None:
         return
     if not isinstance(items, list):
         items = [items]
+    turn.step_event("step.started", step.name, run.run_id, "in_progress", args=run.args)
     turn.step_event(
         "loop.started",
         step.name,
@@ -83,38 +86,70 @@ def item_scope(run: StepRun, index: int | str) -> str:
     return f"{run.scope}/{run.run_id}:{index}" if run.scope else f"{run.run_id}:{index}"
 
 
+def args_before_items(step: Step) -> dict[str, Value]:
+    """The args of a step that are bound once, before its items are known."""
+    spread = step.spread
+    if spread is None:
+        return step.args
+    return {name: value for name, value in step.args.items() if not _reads(value, spread.iterator)}
+
+
+def _reads(value: Value, name: str) -> bool:
+    return any(read.path[0] == name for template in templates_in(value) for read in template.reads)
+
+
 def _send(turn: Turn, run: StepRun, spread: SpreadRun, index: int) -> None:
     """Sends the token of one item: into the step's own body, or on its way."""
     step = turn.plan.steps[run.step]
-    scope = item_scope(run, index)
-    args: Data = {**run.args, spread.iterator: items_entry(turn, spread, index)}
-    if step.body:
-        run_id = turn.run_id()
-        turn.step_event(
-            "step.scheduled",
-            step.name,
-            run_id,
-            "in_progress",
-            tokens=[],
-            args=args,
-            scope=scope,
-            item={"run": run.run_id, "index": index},
-        )
-        turn.add_command(run_id)
-        return
-    item = StepRun(run_id=run.run_id, step=run.step, scope=scope, args=args, scheduled_at=run.scheduled_at)
-    event: Data = {"name": "step.done", "step": run.step, "timestamp": turn.now, "data": {}, "payload": {}}
+    item = StepRun(
+        run_id=run.run_id,
+        step=run.step,
+        scope=item_scope(run, index),
+        args={**run.args, spread.iterator: items_entry(turn, spread, index)},
+        scheduled_at=run.scheduled_at,
+    )
     try:
-        entries = selected_targets(turn, step, item, turn.around(item).boundary(event), failed=False) or []
+        _bind_item(turn, step, run, item)
+        if not step.body:
+            _pass_on(turn, step, run, item, index)
+            return
     except TemplateError as problem:
-        message = f"a way out of step `{run.step}`: {problem.message}"
+        message = f"an item of the loop of step `{run.step}`: {problem.message}"
         fail_step(turn, run, error_data(problem.code, message, step=run.step))
         return
+    run_id = turn.run_id()
+    turn.step_event(
+        "step.scheduled",
+        step.name,
+        run_id,
+        "in_progress",
+        tokens=[],
+        args=item.args,
+        scope=item.scope,
+        item={"run": run.run_id, "index": index},
+    )
+    turn.add_command(run_id)
+
+
+def _bind_item(turn: Turn, step: Step, run: StepRun, item: StepRun) -> None:
+    """Binds the args that read the element; those that came with the token win."""
+    early = args_before_items(step)
+    late = {name: value for name, value in step.args.items() if name not in early and name not in run.args}
+    if late:
+        item.args = {**item.args, **render_each(late, turn.around(item).boundary(run.event))}
+
+
+def _pass_on(turn: Turn, step: Step, run: StepRun, item: StepRun, index: int) -> None:
+    """Sends the token of an item past a step that has nothing to run: the element is its result."""
+    assert run.spread is not None
+    event: Data = {"name": "step.done", "step": run.step, "timestamp": turn.now, "data": {}, "payload": {}}
+    entries = selected_targets(turn, step, item, turn.around(item).boundary(event), failed=False) or []
+    element = items_entry(turn, run.spread, index)
     turn.step_event(
         "next.evaluated",
         run.step,
         run.run_id,
-        selected=entries,
+        selected=[{**entry, "result": element} if "joins" in entry else entry for entry in entries],
         mode=step.router.mode,
         event=event,
         item={"run": run.run_id, "index": index},
@@ -123,7 +158,12 @@ def _send(turn: Turn, run: StepRun, spread: SpreadRun, index: int) -> None:
 
 def _end(turn: Turn, run: StepRun, spread: SpreadRun) -> None:
     """Ends the loop and enters the step that joins it."""
-    results: list[Any] = [spread.results[index] for index in sorted(spread.results)]
+    arrived = (
+        result
+        for index in sorted(spread.arrived)
+        for _, result in sorted(spread.arrived[index], key=lambda came: came[0])
+    )
+    results: Any = parted(list(arrived))
     turn.step_event("loop.done", run.step, run.run_id, result=results, spread=True)
     selected: list[Data] = []
     if spread.join is not None and spread.join in turn.plan.steps:

@@ -180,8 +180,11 @@ class SpreadRun(Part):
     width: int
     cursor: int = 0
     """The first element whose token has not been sent."""
-    results: dict[int, Any] = {}
-    """What came to the join, by index; an item that ended elsewhere is not there."""
+    arrived: dict[int, list[tuple[int, Any]]] = {}
+    """What came to the join, by index: of each token the place of the step it came from, and its result.
+
+    An item that ended elsewhere is not there.
+    """
 
 
 class StepRun(Part):

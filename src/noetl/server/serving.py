@@ -7,6 +7,7 @@ then the background work; a second signal ends it at once.
 from __future__ import annotations
 
 import socket
+from types import FrameType
 
 import structlog
 import uvicorn
@@ -22,6 +23,11 @@ class GentleServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, app: Api) -> None:
         super().__init__(config)
         self._api = app
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        # The library would raise the signal again once it has stopped serving, before anything else is closed.
+        self.force_exit = self.should_exit
+        self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         # Before connections are waited for: those that are held open must let go.

@@ -359,4 +359,9 @@ class CaseRun:
 
     @property
     def route(self) -> Data | None:
-        return winner(self.frame.routes)
+        """The way out that was chosen, with all branches that any choice has left out."""
+        best = winner(self.frame.routes)
+        if best is None:
+            return None
+        dropped = [name for route in self.frame.routes for name in route.get("suppressed_branches", ())]
+        return {**best, "suppressed_branches": dropped}

@@ -91,6 +91,7 @@ class StepLease:
             keychain=self.keychain,
             results=StepResults(context.steps, context.scope, self.bodies, context.bound),
             bodies=self.bodies,
+            elements=context.elements,
         )
 
     # --- the way of a lease -----------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from noetl.store.idempotency import KeyReusedError
@@ -45,8 +46,9 @@ def test_free_rows_are_claimed_longest_waiting_first_and_only_once(play: Play) -
         second = await claim(store, 3, "v")
         assert [(row.command_id, row.worker_id) for row in second] == [("1", "v")]
         assert await claim(store) == []
-        assert await store.command("1", "4") == first[0]
-        assert await store.commands(limit=1) == first[:1]
+        kept = msgspec.structs.replace(first[0], last_seq=None)  # only a claim says how far the log goes
+        assert await store.command("1", "4") == kept
+        assert await store.commands(limit=1) == [kept]
 
     play(scenario)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -15,7 +16,7 @@ from noetl.client.wire import Claimed
 from noetl.records.report import Claim
 
 CLAIM = Claim(worker_id="w", limit=4, wait_seconds=20)
-WORK = cast("Any", "a command")
+WORK = cast("Any", SimpleNamespace(lease_seconds=30.0))
 
 
 class ScriptedServer:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping as Table
 
+from noetl.playbook.check.cases import check_cases
 from noetl.playbook.check.flow import Flow, check_flow
 from noetl.playbook.check.pipelines import check_pipelines
 from noetl.playbook.check.templates import check_templates
@@ -21,4 +22,5 @@ def check(playbook: Playbook, kinds: Table[str, ToolDescription], findings: Find
     flow = Flow(playbook)
     check_flow(playbook, flow, findings)
     check_pipelines(playbook, kinds, findings)
+    check_cases(playbook, findings)
     check_templates(playbook, flow, kinds, findings)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
+from noetl.errors import TemplateSyntaxError
 from noetl.playbook.dialects.lowering import Lowering, position
 from noetl.playbook.fields import Fields
-from noetl.playbook.model import Backoff, Poll, Retry
+from noetl.playbook.model import Backoff, Guard, Poll, Retry
 from noetl.playbook.reader import Mapping, Node, Scalar, Sequence
+from noetl.template import Template
 
 RETRY_KEYS: Final = frozenset(
     {"max_attempts", "initial_delay", "backoff_multiplier", "backoff", "max_delay", "jitter"}
@@ -20,6 +22,8 @@ BACKOFF_TYPES: Final[dict[str, Literal["none", "linear", "exponential"]]] = {
     "linear": "linear",
     "exponential": "exponential",
 }
+ANSWER_NAMES: Final = frozenset({"response", "result", "data"})
+FAILURE_NAMES: Final = frozenset({"error", "status_code", "success"})
 POLL_KEYS: Final = frozenset({"until", "interval", "max_attempts", "deadline"})
 
 
@@ -42,7 +46,7 @@ def read_retry(low: Lowering, owner: Fields, name: str = "retry") -> Retry | Non
     fields = Fields(low.findings, node, f"`{name}`", RETRY_KEYS)
     attempts = fields.count("max_attempts")
     scope = fields.choice("scope", ("tool", "chain", "step"))
-    return Retry(
+    retry = Retry(
         max_attempts=3 if attempts is None else attempts,
         backoff=_backoff(low, fields),
         on=_triggers(low, fields),
@@ -51,6 +55,25 @@ def read_retry(low: Lowering, owner: Fields, name: str = "retry") -> Retry | Non
         scope="chain" if scope == "chain" else "tool",
         at=position(owner.key(name)),
     )
+    if retry.stop_when is None and _asks_for_an_answer(retry.retry_when):
+        low.findings.report(
+            "retry.good_answer",
+            fields.key("retry_when"),
+            "only failed calls are repeated, and they have no answer that `retry_when` could read",
+            "write `stop_when` or `poll.until` to repeat a call until its answer is good",
+        )
+    return retry
+
+
+def _asks_for_an_answer(when: Guard | None) -> bool:
+    """Whether a condition reads the answer of a call and nothing that tells of a failure."""
+    if not isinstance(when, Template):
+        return False
+    try:
+        read = {read.path[0] for read in when.reads}
+    except TemplateSyntaxError:  # reported where templates are checked
+        return False
+    return bool(read & ANSWER_NAMES) and not read & FAILURE_NAMES
 
 
 def _backoff(low: Lowering, fields: Fields) -> Backoff:

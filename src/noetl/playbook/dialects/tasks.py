@@ -7,7 +7,7 @@ from typing import Final
 from noetl.playbook.dialects.loops import ITERATOR_LOOP_KEYS, iterator_loop, read_loop
 from noetl.playbook.dialects.lowering import Lowering, position
 from noetl.playbook.dialects.policies import rules
-from noetl.playbook.dialects.repeats import read_retry, tool_retry
+from noetl.playbook.dialects.repeats import read_poll, read_retry, tool_retry
 from noetl.playbook.dialects.specs import knobs
 from noetl.playbook.fields import REPLACED, Fields, value
 from noetl.playbook.findings import Place
@@ -128,12 +128,13 @@ def read_task(low: Lowering, node: Mapping, label: str, loop: Loop | None, at: P
         spec=spec,
         rules=read_rules,
         retry=tool_retry(low, fields) or retry,
+        poll=read_poll(low, fields) if low.v2 else None,
     )
 
 
 def handled_keys(low: Lowering) -> frozenset[str]:
     """The keys of a task that are not fields of its tool."""
-    return HANDLED | {"with", "retry"} if low.v2 else HANDLED
+    return HANDLED | {"with", "retry", "poll"} if low.v2 else HANDLED
 
 
 def _refuse_field(low: Lowering, fields: Fields, name: str) -> None:

@@ -28,6 +28,7 @@ from noetl.playbook.model import (
     Step,
     Task,
     TaskAction,
+    WorkbookEntry,
 )
 from noetl.playbook.model import (
     Node as BodyNode,
@@ -43,7 +44,10 @@ def lower(low: Lowering, root: Mapping) -> Playbook:
     fields = sections.open_root(low, root)
     data = sections.metadata(low, fields)
     executor, _ = sections.executor(low, fields)
-    steps = unique_steps(low, [_step(low, item) for item in sections.items(low, fields, "workflow")])
+    iterators: list[WorkbookEntry] = []
+    steps = unique_steps(
+        low, [_step(low, item, iterators) for item in sections.items(low, fields, "workflow")]
+    )
     names = [step.name for step in steps]
     return Playbook(
         name=data.name,
@@ -55,13 +59,18 @@ def lower(low: Lowering, root: Mapping) -> Playbook:
         executor=executor,
         workload=sections.workload(low, fields),
         workbook=unique_entries(
-            low, [workbook_entry(low, item) for item in sections.items(low, fields, "workbook")]
+            low,
+            [*(workbook_entry(low, item) for item in sections.items(low, fields, "workbook")), *iterators],
         ),
         steps=steps,
     )
 
 
-def _step(low: Lowering, node: Node) -> Step | None:
+def _workbook(low: Lowering, fields: Fields) -> list[WorkbookEntry | None]:
+    return [workbook_entry(low, item) for item in sections.items(low, fields, "workbook")]
+
+
+def _step(low: Lowering, node: Node, iterators: list[WorkbookEntry]) -> Step | None:
     fields = open_step(low, node, STEP_KEYS)
     if fields is None:
         return None
@@ -73,7 +82,14 @@ def _step(low: Lowering, node: Node) -> Step | None:
     on_event = spec.choice("eval_mode", ("on_entry", "on_event")) == "on_event"
     nodes = tuple(inherit(node, retry) for node in body(low, fields.raw("tool"), loop))
     if fields.has("case") or on_event:
-        nodes = _case(low, fields, spec, nodes, Defaults(retry, on_event))
+        nodes = _case(low, fields, spec, _callable(nodes, name or "", iterators), Defaults(retry, on_event))
+        if on_event and loop is not None:
+            low.findings.report(
+                "case.loop_on_event",
+                fields.key("loop"),
+                "a step that waits for events cannot loop",
+                "give the loop a step of its own",
+            )
     else:
         _case_knobs(low, spec, on_event)  # for what is wrong with them: there is no case to hold them
     _check_step_scope(low, fields, nodes, on_event)
@@ -137,6 +153,17 @@ def inherit(node: BodyNode, retry: Retry | None) -> BodyNode:
         parts = {name: getattr(node, name) for name in node.__struct_fields__}
         return Block(**parts | {"body": tuple(inherit(child, retry) for child in node.body)})
     return node
+
+
+def _callable(nodes: tuple[BodyNode, ...], step: str, iterators: list[WorkbookEntry]) -> tuple[BodyNode, ...]:
+    """A case is around one call: an iterator becomes a workbook task, which can be called."""
+    if len(nodes) != 1 or not isinstance(nodes[0], Block):
+        return nodes
+    block = nodes[0]
+    entry = WorkbookEntry(name=f"{step}_{block.label}", body=(block,), at=block.at)
+    iterators.append(entry)
+    config = {"name": entry.name}
+    return (Task(label=block.label, kind="workbook", config=config, at=block.at, first_at=block.at),)
 
 
 def _case(

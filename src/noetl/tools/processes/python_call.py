@@ -7,6 +7,7 @@ args, then workload keys). What it prints is the task's log, and what it gives b
 
 from __future__ import annotations
 
+import ast
 import builtins
 import symtable
 import time
@@ -67,7 +68,7 @@ async def _variables(call: ToolCall, config: PythonConfig, context: ToolContext)
         auth = config.auth
         variables["auth"] = dict(await context.credential(auth)) if isinstance(auth, str) else auth
     variables.update(args)
-    for name in free_names(config.code):
+    for name in (*free_names(config.code), *needed_parameters(config.code)):
         if name not in variables and name not in (config.libs or ()):
             try:
                 variables[name] = context.free_name(name)
@@ -98,6 +99,23 @@ def free_names(code: str) -> tuple[str, ...]:
             elif symbol.is_global() and symbol.is_referenced():
                 read.add(symbol.get_name())
     return tuple(sorted(read - bound - _NEVER_FREE))
+
+
+@lru_cache(maxsize=512)
+def needed_parameters(code: str) -> tuple[str, ...]:
+    """What `main` must be given; none if there is no such function."""
+    if "def main" not in code:
+        return ()
+    try:
+        module = ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError):  # as above
+        return ()
+    for node in module.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == "main":
+            plain = node.args.args[: len(node.args.args) - len(node.args.defaults)]
+            by_name = zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+            return tuple(each.arg for each in (*plain, *(arg for arg, value in by_name if value is None)))
+    return ()
 
 
 def _failed(call: ToolCall, started: float, failure: Failure) -> Outcome:

@@ -1,0 +1,64 @@
+"""PostgreSQL and NATS that go away and come back: one is the truth and is waited for, one is not missed."""
+
+from __future__ import annotations
+
+import time
+
+from tests.distributed.conftest import MakeStack
+from tests.distributed.outside import Outside
+from tests.distributed.processes import wait_until
+from tests.distributed.services import Services
+from tests.distributed.shapes import Under, register, undisturbed
+from tests.distributed.verdict import seconds_between
+
+MIXED = ("chain", "parallel", "nested", "waiting", "parent")
+
+
+def test_without_nats_workers_poll_and_say_so_and_its_wiped_store_is_not_missed(
+    make_stack: MakeStack, services: Services, outside: Outside
+) -> None:
+    stack = make_stack(workers=2)
+    register(stack, *MIXED)
+    expected = undisturbed(stack, outside, *MIXED)
+    under = Under(stack, outside)
+    for name in MIXED:
+        under.begin(name)
+    outside.wait_for_calls(10)
+    services.kill_nats(wipe=True)
+    for worker in stack.workers:
+        wait_until(lambda worker=worker: "NATS is down: workers poll" in worker.said(), 20, "it says so")
+    for name in MIXED:
+        under.begin(name)
+    under.send_signals()
+    assert under.outcomes() == {name: [expected[name]] * 2 for name in MIXED}
+
+    services.start_nats()
+    for worker in stack.workers:
+        wait_until(lambda worker=worker: "is back" in worker.said(), 20, "it says that NATS is back")
+    # Woken again, not found by looking: that would take longer.
+    delays = []
+    for _ in range(3):
+        last = Under(stack, outside)
+        execution_id = last.begin("chain")
+        assert last.outcomes()["chain"] == [expected["chain"]]
+        delays.append(seconds_between(stack.log(execution_id), "workflow.started", "step.started"))
+    assert min(delays) < 0.5, delays
+
+
+def test_executions_go_on_when_postgres_is_stopped_at_once_and_started_again(
+    make_stack: MakeStack, services: Services, outside: Outside
+) -> None:
+    stack = make_stack(servers=2, workers=2)
+    register(stack, *MIXED)
+    expected = undisturbed(stack, outside, *MIXED)
+    under = Under(stack, outside)
+    for number, name in enumerate(MIXED):
+        under.begin(name, server=number % 2)
+    outside.wait_for_calls(10)
+    assert services.kill_connections(stack.database) > 0
+    outside.wait_for_calls(20)
+    services.crash_postgres()
+    time.sleep(0.5)  # how long it is away, not something to wait for
+    services.start_postgres()
+    under.send_signals()
+    assert under.outcomes() == {name: [expected[name]] for name in MIXED}
