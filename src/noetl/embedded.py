@@ -10,8 +10,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
-import msgspec
-
 from noetl.control.executions import UnknownExecutionError
 from noetl.control.plane import ControlPlane
 from noetl.engine.reuse import reuse_from
@@ -24,9 +22,10 @@ from noetl.playbook.layering import merge
 from noetl.playbook.load import Loaded
 from noetl.playbook.model import Playbook
 from noetl.records.event import Event
-from noetl.records.protocols import ToolKind
+from noetl.records.protocols import ResultBodies, ToolKind
 from noetl.records.result_ref import ref_from_data
-from noetl.results.bodies import FileBodies
+from noetl.results.bodies import FileBodies, decoded
+from noetl.results.chosen import ChosenBodies
 from noetl.secrets.keychain import Resolver
 from noetl.secrets.redaction import Redactor
 from noetl.store.protocol import CatalogEntry, InboxRow, Store
@@ -58,7 +57,7 @@ class Embedded:
         self._resolver = resolver
         self._crashed: asyncio.Future[None] | None = None
         kinds = builtin_kinds()
-        bodies = FileBodies(folder)
+        bodies = ChosenBodies({"file": FileBodies(folder)})
         self.control = ControlPlane(
             store,
             kinds,
@@ -229,14 +228,10 @@ async def carry_out(control: ControlPlane, row: InboxRow) -> None:
                 await control.resume(row.execution_id)
 
 
-def stored_loader(bodies: FileBodies) -> Callable[[Data], Any]:
+def stored_loader(bodies: ResultBodies) -> Callable[[Data], Any]:
     async def load_stored(ref: Data) -> Any:  # noqa: ANN401 - plain data
         found = ref_from_data(ref)
         assert found is not None
-        body = await bodies.get(found)
-        try:
-            return msgspec.json.decode(body)
-        except msgspec.DecodeError:
-            return body.decode("utf-8", "replace")
+        return decoded(await bodies.get(found))
 
     return load_stored

@@ -86,6 +86,7 @@ class Process:
                 stderr=log,
                 start_new_session=True,
                 env=os.environ | self._environment,
+                cwd=ROOT,
             )
         self._ledger.add(self._running.pid)
 
@@ -113,15 +114,17 @@ class Process:
         self._running.kill()
         self._running.wait()
 
+    def send(self, number: signal.Signals) -> None:
+        assert self._running is not None
+        self._running.send_signal(number)
+
     def pause(self) -> None:
         """Stops it in its tracks, as a machine does that swaps, or a network that is cut."""
-        assert self._running is not None
-        self._running.send_signal(signal.SIGSTOP)
+        self.send(signal.SIGSTOP)
         self.is_paused = True
 
     def go_on(self) -> None:
-        assert self._running is not None
-        self._running.send_signal(signal.SIGCONT)
+        self.send(signal.SIGCONT)
         self.is_paused = False
 
     def tell_to_end(self) -> None:

@@ -49,7 +49,11 @@ class Row(NamedTuple):
 
 
 class Stack:
-    def __init__(self, services: Services, ledger: Ledger, folder: Path, lease_seconds: float) -> None:
+    def __init__(
+        self, services: Services, ledger: Ledger, folder: Path, lease_seconds: float, module: str = "noetl"
+    ) -> None:
+        """`module`: what is run instead of the program itself."""
+        self._module = module
         self.services = services
         self.folder = folder
         self.lease_seconds = lease_seconds
@@ -89,7 +93,7 @@ class Stack:
             # Folders are not shared between machines either.
             "NOETL_STATE": str(self.folder / name),
         }
-        command = [sys.executable, "-m", "noetl", *words]
+        command = [sys.executable, "-m", self._module, *words]
         return Process(self._ledger, self.folder, name, command, environment, is_ready)
 
     def parts(self) -> list[Process]:
@@ -229,7 +233,8 @@ class Stack:
             "WHERE execution_id = %s ORDER BY seq"
         )
         return [
-            Logged(decode_event(bytes(row[0])), float(row[1])) for row in self.query(sql, (int(execution_id),))
+            Logged(decode_event(bytes(row[0])), float(row[1]))
+            for row in self.query(sql, (int(execution_id),))
         ]
 
     def count(self, event_type: str) -> int:
@@ -247,9 +252,10 @@ def stack_on(
     workers: int = 2,
     lease_seconds: float = LEASE_SECONDS,
     slots: int = 8,
+    module: str = "noetl",
 ) -> Iterator[Stack]:
     """A stack that runs, and is gone afterwards."""
-    stack = Stack(services, ledger, folder, lease_seconds)
+    stack = Stack(services, ledger, folder, lease_seconds, module)
     try:
         for _ in range(servers):
             stack.add_server()

@@ -13,6 +13,7 @@ import yaml
 
 from noetl.engine.state import State
 from noetl.testing import StalledError
+from tests.simulation.cluster import Cluster
 from tests.simulation.invariants import Violation, require
 from tests.simulation.scenarios import Scenario, draw_scenario
 from tests.simulation.world import OneProcess, RunawayError, World, loaded
@@ -45,7 +46,7 @@ def play(scenario: Scenario, folder: Path, tally: Counter[str], *, tell: bool = 
     if playbook.playbook is None:
         tally["not valid"] += 1
         return
-    world: World = OneProcess(scenario, playbook, folder)
+    world: World = (Cluster if scenario.distributed else OneProcess)(scenario, playbook, folder)
     try:
         state = world.play()
     except StalledError:
@@ -61,6 +62,7 @@ def play(scenario: Scenario, folder: Path, tally: Counter[str], *, tell: bool = 
                     print(event.seq, event.timestamp[11:], event.event_type, *about, str(event.payload)[:300])
     tally.update(world.tally)
     tally["executions"] += 1
+    tally[f"world: {'cluster' if scenario.distributed else 'one process'}"] += 1
     if scenario.racy or any(trouble.kind in DISTURBING for trouble in scenario.troubles):
         return
     tally["compared"] += 1

@@ -16,6 +16,8 @@ Data = dict[str, Any]
 
 OLDER_SHARE = 0.3
 """Of the playbooks drawn, those of dialects v1 and v2."""
+DISTRIBUTED_SHARE = 0.5
+"""Of the scenarios, those with several replicas and workers."""
 BIG = 70_000
 """Characters that do not fit into one event."""
 
@@ -57,8 +59,14 @@ TROUBLES = (
     "crash before commit",
     "crash after commit",
     "crash in between",
+    "blip before commit",
+    "blip after commit",
     "lost lease",
     "lost leases",
+    "zombie",
+    "worker dies",
+    "replica dies",
+    "lost reply",
     "repeated report",
     "late report",
     "pause",
@@ -83,7 +91,14 @@ def draw_scenario(chance: random.Random) -> Scenario:
     troubles = tuple(
         Trouble(chance.choice(TROUBLES), chance.randint(1, 12)) for _ in range(chance.choice([0, 1, 1, 2, 3]))
     )
-    return Scenario(playbook, payload, troubles, chance.randint(0, 2**32), drawing.racy)
+    return Scenario(
+        playbook,
+        payload,
+        troubles,
+        chance.randint(0, 2**32),
+        drawing.racy,
+        distributed=drawing.often(DISTRIBUTED_SHARE),
+    )
 
 
 class Drawing:

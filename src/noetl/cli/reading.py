@@ -15,6 +15,7 @@ from noetl.errors import UsageError
 from noetl.ids import SystemClock
 from noetl.records.event import Event
 from noetl.results.bodies import FileBodies
+from noetl.results.chosen import ChosenBodies
 from noetl.store.protocol import CatalogEntry, ExecutionRow, Store
 from noetl.tools.registry import builtin_kinds
 
@@ -77,7 +78,7 @@ async def followed_log(store: ReadableStore, execution_id: str) -> AsyncIterator
 def reading_plane(store: Store, place: Place) -> Iterator[ControlPlane]:
     """A control plane that replays and loads, and is never asked to decide."""
     with place.files() as folder:
-        loader = stored_loader(FileBodies(folder))
+        loader = stored_loader(ChosenBodies({"file": FileBodies(folder)}))
         yield ControlPlane(store, builtin_kinds(), clock=SystemClock(), load_stored=loader)
 
 

@@ -31,7 +31,7 @@ from noetl.registry.credentials import Credentials
 from noetl.registry.opening import open_registry
 from noetl.registry.runtime import Runtimes
 from noetl.registry.tokens import Tokens
-from noetl.results.bodies import FileBodies
+from noetl.results.bodies import FileBodies, decoded
 from noetl.results.chosen import ChosenBodies
 from noetl.results.nats_objects import NatsObjectBodies
 from noetl.secrets.encryption import KeyRing
@@ -181,10 +181,6 @@ def loading(bodies: ResultBodies) -> Callable[[Data], Awaitable[Any]]:
     async def load_stored(ref: Data) -> Any:  # noqa: ANN401 - plain data
         found = ref_from_data(ref)
         assert found is not None
-        body = await bodies.get(found)
-        try:
-            return msgspec.json.decode(body)
-        except msgspec.DecodeError:
-            return body.decode("utf-8", "replace")
+        return decoded(await bodies.get(found))
 
     return load_stored

@@ -108,7 +108,8 @@ def report(turn: Turn, run_id: str, facts: Iterable[Fact], *, lease: int = 0, as
 
 
 def _used_signal(turn: Turn, fact: Fact) -> bool:
-    return "signal" in fact.payload and fact.payload["signal"] not in turn.state.mailbox
+    place = fact.payload.get("signal")
+    return fact.event_type == "task.done" and place is not None and place not in turn.state.mailbox
 
 
 _ITERATION_ENDS = ("loop.iteration.done", "loop.iteration.failed")

@@ -84,9 +84,11 @@ _MOVING = frozenset(
 
 
 def _was_begun(run: StepRun, fact: Fact) -> bool:
-    """Whether a start that was told of by itself is in the log: what runs began at that moment."""
+    """Whether a start that was told of by itself is in the log: what runs began at that moment, or later."""
     place = _place(run, fact.iteration_id)
-    return place is None or place.frame.since == seconds_of(fact.timestamp)
+    if place is None or place.frame.since == seconds_of(fact.timestamp):
+        return True
+    return place.frame.case is None and _is_past(run, place, fact)
 
 
 def _was_told(frame: Frame, said: Data) -> bool:
@@ -97,7 +99,7 @@ def _was_told(frame: Frame, said: Data) -> bool:
 def _is_past(run: StepRun, place: Place, fact: Fact) -> bool:
     frame, visit = place.frame, fact.payload.get("visit")
     match fact.event_type:
-        case "task.done":
+        case "task.done" | "task.started":
             task_run_id = f"{fact.iteration_id or run.run_id}{place.visit}"
             return (fact.task_run_id, fact.attempt) != (task_run_id, frame.attempt)
         case "loop.started":

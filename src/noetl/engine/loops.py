@@ -77,8 +77,8 @@ def _shares(turn: Turn, step: Step, run: StepRun, total: int) -> Data:
     scope = turn.around(run).boundary(run.event)
     width = max(1, min(count(loop.max_in_flight, "max_in_flight", scope), total))
     shares: Data = {"leases": [width]}
-    spread_out = turn.distributed if loop.execution is None else loop.execution == "distributed"
-    if spread_out and turn.distributed and not turn.plan.is_closed_by_worker(step):
+    wished = loop.execution or turn.plan.playbook.executor.profile
+    if turn.distributed and wished != "local" and not turn.plan.is_closed_by_worker(step):
         leases = min(width, MOST_LEASES)
         shares["leases"] = [width // leases + (number < width % leases) for number in range(leases)]
     batch = count(loop.batch_size, "batch_size", scope)

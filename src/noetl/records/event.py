@@ -112,7 +112,7 @@ _TYPES: Final = (
     _type("poll.finished", "retry", "worker", "The condition held, or the poll gave up."),
     _type("sink.started", "sink", "worker", "A sink began to store what was produced."),
     _type("sink.processed", "sink", "worker", "A sink ended; the payload has its outcome."),
-    _type("timer.scheduled", "step", "server", "A durable timer was set."),
+    _type("timer.scheduled", "step", "either", "A durable timer was set."),
     _type("timer.fired", "step", "server", "A durable timer went off."),
     _type("signal.received", "workflow", "server", "A signal from outside arrived for the execution."),
     _type("command.expired", "step", "server", "A lease ran out: its worker was lost."),

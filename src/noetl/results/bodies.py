@@ -9,7 +9,9 @@ import hashlib
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from noetl.errors import NoetlError
 from noetl.records.result_ref import ResultRef
@@ -95,3 +97,11 @@ async def _pieces(body: bytes | AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         return
     async for piece in body:
         yield piece
+
+
+def decoded(body: bytes) -> Any:  # noqa: ANN401 - plain data
+    """The value a stored body holds: data where it is JSON, else text."""
+    try:
+        return msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        return body.decode("utf-8", "replace")

@@ -25,7 +25,7 @@ class GentleServer(uvicorn.Server):
         self._api = app
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        # The library would raise the signal again once it has stopped serving, before anything else is closed.
+        # The library would raise the signal again when it has stopped serving, before the rest is closed.
         self.force_exit = self.should_exit
         self.should_exit = True
 

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from noetl.engine.bodies import Bodies, is_ref
+from noetl.engine.bodies import PARTS_STORE, Bodies, is_ref
 from noetl.engine.frames import iteration_path, joined_values, writes_of
 from noetl.engine.leases import Leased
 from noetl.engine.limits import reference
+from noetl.engine.loops import LOG_STORE
 from noetl.engine.moments import value_names, with_names
 from noetl.engine.parking import waits_payload
 from noetl.engine.plan import Plan
@@ -28,6 +29,7 @@ from noetl.records.command import Command
 from noetl.records.event import EventStatus
 from noetl.records.protocols import ToolCall, ToolKind
 from noetl.records.report import LeaseReport, ReportedEvent, Verdict
+from noetl.records.result_ref import ref_to_data
 from noetl.secrets.redaction import Redactor
 from noetl.template import Scope, Template
 from noetl.worker.calls import Refused, Shortened, with_bodies
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
     from noetl.worker.worker import KnownPlaybook, Worker
 
 
+KEPT_BY_CONTROL: Final = ("database", LOG_STORE, PARTS_STORE)
+"""The stores that only the control plane can read; any other a worker reads by itself."""
 LARGE_VALUE_BYTES: Final = 8 * 1024
 """What a case collects or sets as its result is stored above this, so that its events stay small."""
 
@@ -355,7 +359,11 @@ class StepLease:
         return seconds(written, self.around.boundary(None))
 
     async def load_body(self, ref: Data) -> None:
-        self.bodies.keep(ref["ref"], await self.worker.source.load_body(self.held, ref))
+        if ref["store"] in KEPT_BY_CONTROL:
+            value = await self.worker.source.load_body(self.held, ref)
+        else:
+            value = await self.worker.load_stored(ref)
+        self.bodies.keep(ref["ref"], value)
 
     async def stored(self, value: Any, *, spread: bool = False) -> Any:  # noqa: ANN401 - plain data
         """The value, or for a large one the reference to it; `spread`: its elements count, not the list."""
@@ -370,9 +378,19 @@ class StepLease:
         self.bodies.keep(ref["ref"], value)
         return {**ref, "spread": True} if spread and isinstance(value, list) else ref
 
-    async def keep_body(self, short: Shortened) -> None:
+    async def kept(self, short: Shortened, spec: Data) -> Data:
+        """The outcome of a call whose large result is stored: in the database, or where `spec` says."""
         assert short.key is not None
-        await self.worker.source.keep_body(self.held, short.key, short.checksum, short.body)
+        wished = spec.get("result")
+        store = wished.get("store") if isinstance(wished, dict) else None
+        if store in (None, "", "auto", "database"):
+            await self.worker.source.keep_body(self.held, short.key, short.checksum, short.body)
+            return short.outcome
+        found = await self.worker.results.put(
+            self.execution_id, short.body, media_type="application/json", store=store
+        )
+        about = {name: short.outcome["result"][name] for name in ("schema_hint", "preview", "extracted")}
+        return {**short.outcome, "result": {**ref_to_data(found), **about}}
 
     def kind(self, name: str) -> ToolKind:
         try:

@@ -18,6 +18,7 @@ from noetl.errors import TemplateError
 from noetl.playbook.model import Block, Case, Loop, Node, Parallel, Poll, Sink, Task, WorkbookEntry
 from noetl.records.outcome import outcome_to_data
 from noetl.records.report import ReportedEvent
+from noetl.results.bodies import ResultStoreError
 from noetl.template import Scope
 from noetl.worker.calls import (
     Refused,
@@ -200,6 +201,11 @@ class Pipeline:
             kind = lease.kind(tool.kind)
         except Refused as refused:
             return lease.redacted(refusal(task.label, self.frame.attempt, lease.now(), refused))
+        if call.spec.get("on_lease_loss") == "fail" and not kind.DESCRIPTION.waits:
+            if self.frame.since is not None:
+                lost = Refused("worker.lost", "it had begun when its worker was lost, and may not run twice")
+                return lease.redacted(refusal(task.label, self.frame.attempt, lease.now(), lost))
+            await self.commit()  # that it begins is in the log before it does
         if self.frame.since is None:
             self.frame.since = lease.now()
         if task.poll is not None:
@@ -210,9 +216,13 @@ class Pipeline:
         about["log"] = context.taken_log()
         about["signal"] = context.signal
         short = shorten(outcome, lease.execution_id, call.spec)
-        if short.key is not None:
-            await lease.keep_body(short)
-        return short.outcome
+        if short.key is None:
+            return short.outcome
+        try:
+            return await lease.kept(short, call.spec)
+        except ResultStoreError as error:
+            problem = Refused(error.code, error.message)
+            return lease.redacted(refusal(task.label, self.frame.attempt, lease.now(), problem))
 
     def _poll_left(self, poll: Poll, scope: Scope) -> float | None:
         """Seconds until a poll is over, whatever its call is doing then."""

@@ -22,7 +22,9 @@ from noetl.ids import Clock, timestamp
 from noetl.playbook.load import load
 from noetl.records.protocols import LeaseLostError, NotWrittenError, ResultBodies, ToolKind, WorkSource
 from noetl.records.report import AnyCommand, Claim, LeaseReport, Report, Verdict
+from noetl.records.result_ref import ref_from_data
 from noetl.records.tool import ToolDescription
+from noetl.results.bodies import decoded
 from noetl.secrets.redaction import Redactor
 from noetl.worker.beats import Beats
 from noetl.worker.lease import StepLease
@@ -261,6 +263,13 @@ class Worker:
     def bodies(self, execution_id: str) -> Bodies:
         """The stored results of an execution that are at hand."""
         return _remembered(self._bodies, execution_id, Bodies)
+
+    async def load_stored(self, ref: dict[str, Any]) -> Any:  # noqa: ANN401 - plain data
+        """The value of a reference to a body that is kept outside the database."""
+        found = ref_from_data(ref)
+        if found is None:
+            raise NoetlError(f"`{ref.get('ref')}` is no reference to a stored result")
+        return decoded(await self.results.get(found))
 
     def chance(self) -> float:
         return self._random.random()

@@ -119,8 +119,17 @@ def test_a_report_about_a_task_is_known_by_its_visit_and_attempt() -> None:
 
 def test_a_report_that_moves_nothing_was_never_taken() -> None:
     run = StepRun(run_id="9.1", step="s", scope="", args={}, scheduled_at=AT)
-    assert not was_taken(run, [fact("task.started")])
+    assert not was_taken(run, [fact("task.started", task_run_id="9.1:1", attempt=1)])
     assert not was_taken(run, [fact("step.started")])
+
+
+def test_a_start_by_itself_is_known_by_its_moment_and_by_its_task() -> None:
+    begun = Frame(entry=2, since=NOON)
+    run = StepRun(run_id="9.1", step="s", scope="", args={}, scheduled_at=AT, frame=begun)
+    assert was_taken(run, [fact("task.started", task_run_id="9.1:2", attempt=1)])
+    begun.since = NOON - 1  # it was begun under a lease that was lost
+    assert not was_taken(run, [fact("task.started", task_run_id="9.1:2", attempt=1)])
+    assert was_taken(run, [fact("task.started", task_run_id="9.1:1", attempt=1)])
 
 
 @pytest.mark.parametrize("kind", ["loop.iteration.done", "task.done"])
