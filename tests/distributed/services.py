@@ -1,4 +1,4 @@
-"""PostgreSQL and NATS of a test session: real, private, on ports of their own, with a database for each stack.
+"""PostgreSQL and NATS of a test session: real, private, on ports of their own; a database for each stack.
 
 PostgreSQL keeps the moment of each commit, so that a call made after its end was committed can be told from
 one made before. It does not wait for its disk: what is tested here are processes that die, not machines.

@@ -1,7 +1,7 @@
 """A deployment of its own: servers and workers as processes, on a database of the session's PostgreSQL.
 
-Each part has a handle by which it is killed, stopped in its tracks or started again. What became of executions
-is read from the database itself, for servers may be dead.
+Each part has a handle by which it is killed, stopped in its tracks or started again. What became of
+executions is read from the database itself, for servers may be dead.
 """
 
 from __future__ import annotations
@@ -201,15 +201,15 @@ class Stack:
         ]
 
     def wait_ended(self, execution_ids: Iterable[str], seconds: float = PATIENCE_SECONDS) -> None:
-        wanted = {int(each) for each in execution_ids}
+        """Waits for the end of executions, and of those that they called."""
+        wanted = [int(each) for each in execution_ids]
 
         def left() -> list[Any]:
             sql = (
-                "SELECT execution_id, status FROM noetl.execution "
-                "WHERE execution_id = ANY(%s) AND status = ANY(%s)"
+                "SELECT execution_id FROM noetl.execution "
+                "WHERE (execution_id = ANY(%s) OR parent_execution_id = ANY(%s)) AND NOT status = ANY(%s)"
             )
-            over = {row[0] for row in self.query(sql, (list(wanted), list(ENDED)))}
-            return sorted(wanted - over)
+            return [row[0] for row in self.query(sql, (wanted, wanted, list(ENDED)))]
 
         wait_until(lambda: not left(), seconds, lambda: self.standing(left()), every=0.02)
 

@@ -19,6 +19,6 @@ def _step(*_: object) -> None:
 if __name__ == "__main__":
     signal.signal(signal.SIGUSR1, _step)
     # Only now: whoever imports the clock is to get this one.
-    from noetl.cli import main  # noqa: PLC0415
+    from noetl.cli import main
 
     raise SystemExit(main())

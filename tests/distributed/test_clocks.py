@@ -1,4 +1,7 @@
-"""Clocks that step: leases are the database's, so no clock of a server or worker ends one."""
+"""Clocks that step: leases are the database's, so no clock of a server or worker ends one.
+
+Delays and waits are moments by the clock of whoever decided them, so shapes without any are played.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from tests.distributed.conftest import MakeStack
 from tests.distributed.outside import Outside
 from tests.distributed.shapes import Under, register, undisturbed
 
-MIXED = ("chain", "parallel", "pages", "nested", "branches", "parent")
+MIXED = ("pages", "large", "parent")
 
 
 def test_no_lease_is_lost_when_clocks_of_servers_and_workers_step_by_an_hour(

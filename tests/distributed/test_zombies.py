@@ -1,4 +1,4 @@
-"""Workers that stand still for longer than their lease: others take over, and nobody listens to the zombie."""
+"""Workers that stand still for longer than their lease: others take over, nobody listens to the zombie."""
 
 from __future__ import annotations
 

@@ -30,8 +30,8 @@ def assert_sound(
 ) -> dict[str, dict[str, Any]]:
     """All checks of executions that are over, and of their children; the outcome of each by its id.
 
-    `pauses`: how often a worker stood still. Such a one may make the call it was about to make when it goes on,
-    before it hears that its lease is over.
+    `pauses`: how often a worker stood still. Such a one may make the call it was about to make when it goes
+    on, before it hears that its lease is over.
     """
     wanted = set(execution_ids)
     logs: dict[str, list[Logged]] = {}

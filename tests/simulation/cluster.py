@@ -19,7 +19,7 @@ from noetl.engine.workload import materialise
 from noetl.errors import NoetlError
 from noetl.playbook.load import Loaded
 from noetl.playbook.model import Playbook
-from noetl.records.protocols import ExecutionRequest, NotWrittenError
+from noetl.records.protocols import NotWrittenError
 from noetl.records.report import Beat, Report, ReportReply
 from noetl.results.bodies import FileBodies
 from noetl.store.protocol import AppendConflict, StoreError
@@ -28,7 +28,7 @@ from noetl.worker.worker import Worker
 from tests.simulation.invariants import Violation
 from tests.simulation.scenarios import Scenario
 from tests.simulation.scripted import DELAYS
-from tests.simulation.world import FailingStore, ProcessDiedError, World, loaded
+from tests.simulation.world import EXECUTION, FailingStore, ProcessDiedError, World, loaded
 
 LEASE_SECONDS = 30.0
 BEAT_SECONDS = 10.0
@@ -267,10 +267,8 @@ class Cluster(World):
     async def _to_its_end(self) -> State:
         playbook = self.loaded.playbook
         assert playbook is not None
-        execution_id = await self._ask(
-            "start",
-            ExecutionRequest(path=playbook.path, payload=self.scenario.payload, idempotency_key="the first"),
-        )
+        execution_id = EXECUTION
+        await self._started(playbook.path)
         state = await self._awaited(execution_id)
         again = self.scenario.again
         if again is None or self.violation is not None:
@@ -294,8 +292,20 @@ class Cluster(World):
         self.tally[f"repeated: {'failed items' if again.failed_items else 'from a step'}"] += 1
         return await self._awaited(execution_id)
 
-    async def _ask(self, name: str, *asked: Any) -> Any:
-        return await getattr(Link(self), name)(*asked)
+    async def _started(self, path: str) -> None:
+        """Two replicas are asked for the same execution, as by a client whose first answer was lost."""
+        entry = await self.store.catalog_entry(path)
+        assert entry is not None
+
+        async def begin(replica: Replica) -> None:
+            await asyncio.sleep(self.chance.choice(DELAYS[:4]))
+            while await self.store.execution(EXECUTION) is None:
+                try:
+                    await replica.control.begin(entry, self.scenario.payload, execution_id=EXECUTION)
+                except (StoreError, NotWrittenError):
+                    await asyncio.sleep(0.5)
+
+        await asyncio.gather(*(begin(replica) for replica in self.replicas))
 
     async def _awaited(self, execution_id: str) -> State:
         """Waits for the end of an execution; a play that stands still is a violation."""
@@ -309,7 +319,7 @@ class Cluster(World):
             if self.clock.elapsed - since > PATIENCE_SECONDS:
                 raise Violation("never.stuck", f"nothing was written for {PATIENCE_SECONDS:g} seconds")
             await asyncio.sleep(0.5)
-        return await self.replicas[0].control.replay(execution_id)
+        return self.watcher(execution_id).state
 
     def stop(self) -> None:
         """Whoever waits for the end sees the violation."""

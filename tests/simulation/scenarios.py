@@ -88,8 +88,10 @@ def draw_scenario(chance: random.Random) -> Scenario:
         payload = {"flag": chance.choice([True, False]), "text": "{{ not a template }}", "deep": {"a": 2}}
     if drawing.often(0.03):
         payload["pad"] = "p" * BIG
+    distributed = drawing.often(DISTRIBUTED_SHARE)
+    many = [0, 1, 2, 3, 5] if distributed else [0, 1, 1, 2, 3]
     troubles = tuple(
-        Trouble(chance.choice(TROUBLES), chance.randint(1, 12)) for _ in range(chance.choice([0, 1, 1, 2, 3]))
+        Trouble(chance.choice(TROUBLES), chance.randint(1, 12)) for _ in range(chance.choice(many))
     )
     return Scenario(
         playbook,
@@ -97,7 +99,7 @@ def draw_scenario(chance: random.Random) -> Scenario:
         troubles,
         chance.randint(0, 2**32),
         drawing.racy,
-        distributed=drawing.often(DISTRIBUTED_SHARE),
+        distributed=distributed,
     )
 
 

@@ -300,7 +300,8 @@ class World(ABC):
             return False
         match kind:
             case "pause":
-                await control.pause(execution_id)
+                with contextlib.suppress(NoetlError):  # it may be paused all the same
+                    await control.pause(execution_id)
                 await asyncio.sleep(self.chance.choice([0.0, 0.02, GOES_ON_AFTER]))
                 await self._resumed(execution_id)
             case "cancel":

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from noetl.engine.bodies import Bodies, is_ref
+from noetl.engine.bodies import PARTS_STORE, Bodies, is_ref, parted
 from noetl.engine.facts import Fact
 from noetl.engine.state import Data
 
@@ -140,6 +140,9 @@ class _Shortening:
         return {name: self.value(value) for name, value in values.items()}
 
     def value(self, value: Any) -> Any:  # noqa: ANN401 - plain data
+        if is_ref(value) and value["store"] == PARTS_STORE:
+            # The list is in the reference: what is large in it goes out of it.
+            return parted([self.value(part) for part in value["parts"]])
         if is_ref(value) or not isinstance(value, str | list | dict):
             return value
         body = msgspec.json.encode(value)

@@ -294,6 +294,7 @@ class CaseRun:
     async def _call_again(self) -> None:
         """Goes back to the call, as a chain has asked."""
         frame = self.frame
+        self.record.tell()
         again, frame.again = frame.again, {}
         was_entering = frame.phase == "enter"
         self.move("call")

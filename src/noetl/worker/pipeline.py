@@ -375,7 +375,8 @@ class Pipeline:
         """Runs a sink whose predicate holds; its error, if it failed. `args`: of what it belongs to."""
         lease, task = self.lease, sink.task
         place = f"{self.where}/sink/{self.frame.attempt if chain is None else chain.place}"
-        call_id = action_id(lease.run_id, place, self.frame.position, self.frame.entry)
+        entry = self.frame.entry if chain is None else 0
+        call_id = action_id(lease.run_id, place, self.frame.position, entry)
         scope = with_names(self._scope(task, call_id, args=args), names)
         try:
             wanted = await with_bodies(lambda: holds(sink.when, scope), lease.load_body)
@@ -383,7 +384,7 @@ class Pipeline:
             return {"kind": error.code, "message": error.message, "retryable": False}
         about: Data = {
             "label": task.label,
-            "task_run_id": f"{place}:{self.frame.entry}",
+            "task_run_id": f"{place}:{entry}",
             "attempt": self.frame.sink_attempt + (0 if chain is None else chain.before),
             "action_id": call_id,
         }

@@ -202,3 +202,58 @@ def test_a_large_signal_can_be_read() -> None:
         at={1: sends("big", {"rows": ["r" * 100] * 900})},
     )
     assert (run.status, run.result) == ("completed", 100)
+
+
+def test_a_waiting_step_that_ends_well_is_asked_about_its_exit_once() -> None:
+    steps = """
+  - step: start
+    spec: {eval_mode: on_event}
+    vars: {v: "{{ result }}"}
+    case:
+      - when: "{{ event.name == 'step.exit' }}"
+        then: [{left: {tool: {kind: python, code: pass}}}]
+      - when: "{{ event.name == 'go' }}"
+        then: [{result: {from: "{{ 5 }}"}}, {next: [{step: x}]}]
+  - step: x
+    tool: {kind: python, code: pass, args: {v: "{{ vars.v }}"}}
+"""
+    run = played(steps, at={3: sends("go")})
+    assert [call.task_label for call in run.calls] == ["left", "task_1"]
+    assert run.calls[-1].args == {"v": 5}
+
+
+@pytest.mark.parametrize("action", ["fail: {message: no}", "skip: {}"])
+def test_a_waiting_step_that_does_not_end_well_has_no_exit(action: str) -> None:
+    steps = f"""
+  - step: start
+    spec: {{eval_mode: on_event}}
+    case:
+      - when: "{{{{ event.name == 'step.exit' }}}}"
+        then: [{{left: {{tool: {{kind: python, code: pass}}}}}}]
+      - when: "{{{{ event.name == 'go' }}}}"
+        then: [{{{action}}}]
+"""
+    assert not played(steps, at={3: sends("go")}).calls
+
+
+def test_the_timers_of_a_waiting_step_are_told_once_when_they_are_set() -> None:
+    run = played(APPROVAL, at={10: sends("other"), 20: sends("another")})
+    (told,) = run.named("timer.scheduled")
+    assert told.payload["timer_id"] == "timeout"
+    (fired,) = run.named("timer.fired")
+    assert told.payload["due"] == fired.timestamp
+
+
+def test_a_sink_that_two_events_lead_to_stores_twice() -> None:
+    steps = """
+  - step: start
+    spec: {eval_mode: on_event, timeout: 1m}
+    case:
+      - when: "{{ event.name == 'news' }}"
+        then: [{sink: {tool: {kind: python, code: pass, args: {n: "{{ event.data }}"}}}}]
+      - when: "{{ event.name == 'timer.fired' }}"
+        then: [{result: {from: "{{ 'over' }}"}}]
+"""
+    run = played(steps, at={1: sends("news", 1), 2: sends("news", 2)})
+    assert [call.args for call in run.calls] == [{"n": 1}, {"n": 2}]
+    assert len({call.action_id for call in run.calls}) == 2
