@@ -8,7 +8,7 @@ BIN := .venv/bin
 READY := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check fuzz simulate durability bench bench-peers clean
+.PHONY: help setup run test check fuzz simulate durability chaos mutants bench bench-peers clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -36,6 +36,13 @@ simulate: $(READY) ## play N random executions with crashes, and report what occ
 
 durability: $(READY) ## kill executions at every commit and at 200 random moments
 	$(BIN)/python -m tests.durability
+
+chaos: $(READY) ## random faults on a whole deployment, for SECONDS or ROUNDS; SEED repeats (SECONDS=60)
+	$(BIN)/python -m tests.distributed.chaos --seconds $(or $(SECONDS),60) \
+	  $(if $(SEED),--seed $(SEED)) $(if $(ROUNDS),--rounds $(ROUNDS))
+
+mutants: $(READY) ## plant each known bug in a copy of the tree and see that the tests notice
+	$(BIN)/python -m tests.mutants
 
 bench: $(READY) ## run each script of benchmarks/
 	@set -e; for script in benchmarks/[!_]*.py; do echo "== $$script"; $(BIN)/python "$$script"; done

@@ -16,13 +16,23 @@ import time
 from pathlib import Path
 
 import msgspec
-from _runs import checked, loop
+from _runs import checked
 
 from noetl.embedded import Embedded
 from noetl.store.protocol import Append
 from noetl.store.sqlite import SqliteStore, open_store
 
-LENGTHS = (1_000, 3_000, 10_000, 30_000, 100_000)
+LENGTHS = (1_000, 10_000, 100_000, 1_000_000)
+LOOP = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {{name: long, path: benchmarks/long}}
+workload: {{numbers: []}}
+workflow:
+  - step: start
+    loop: {{in: "{{{{ workload.numbers }}}}", iterator: number, spec: {{mode: parallel, max_in_flight: 16}}}}
+    tool: {tool}
+"""
 TOLERANCE = 1.25
 
 
@@ -86,7 +96,8 @@ async def measure(folder: Path, lengths: list[int], tool: str) -> list[Span]:
     try:
         async with Embedded(watched, folder / "files") as engine:  # type: ignore[arg-type]
             watched.watch(engine)
-            state = await engine.finished(await engine.start(checked(loop(lengths[-1], tool)), {}))
+            numbers = {"numbers": list(range(lengths[-1]))}
+            state = await engine.finished(await engine.start(checked(LOOP.format(tool=tool)), numbers))
             assert state.status == "completed", state.error
     finally:
         await store.close()

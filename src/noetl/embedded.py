@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
-from noetl.control.executions import UnknownExecutionError
+from noetl.control.executions import Origin, UnknownExecutionError
 from noetl.control.plane import ControlPlane
 from noetl.engine.reuse import reuse_from
 from noetl.engine.state import Data, State
@@ -114,7 +114,9 @@ class Embedded:
         if self._crashed is not None and not self._crashed.done():
             self._crashed.set_exception(error)
 
-    async def prepare(self, playbook: Playbook, payload: Data) -> tuple[dict[str, Any], Data | None]:
+    async def prepare(
+        self, playbook: Playbook, payload: Data, origin: Origin
+    ) -> tuple[dict[str, Any], Data | None]:
         """The resolved keychain of a playbook, or the problem that keeps it from being started."""
         if not playbook.keychain:
             return {}, None

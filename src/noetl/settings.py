@@ -28,5 +28,9 @@ class Settings(NamedTuple):
     """The NATS servers, with commas between them; None: workers are not woken, they ask."""
     key_file: str | None = None
     """The file of the master keys that credentials are encrypted with."""
+    keychain_folder: str | None = None
+    """The folder below which a server reads the files that keychains name; None: that of its own files."""
+    retention_days: int | None = None
+    """How many days a server keeps executions that are over; None: for ever."""
     insecure: bool | None = None
     """Together with `--insecure`: a server may listen beyond this machine without asking who calls."""

@@ -107,6 +107,10 @@ class Process:
             log.seek(self._said)
             return log.read().decode("utf-8", "replace")
 
+    def hear(self, words: str, seconds: float = 20.0) -> None:
+        """Waits until it says something."""
+        wait_until(lambda: words in self.said(), seconds, lambda: f"{self.name} says `{words}`")
+
     def kill(self) -> None:
         """Ends it at once, whatever it is doing."""
         assert self._running is not None

@@ -92,7 +92,7 @@ class Services:
 
     def _execute(self, sql: str, parameters: tuple[Any, ...] | None = None) -> list[Any]:
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
-            cursor = connection.execute(sql, parameters)  # type: ignore[call-overload]
+            cursor = connection.execute(sql, parameters)
             return cursor.fetchall() if cursor.description else []
 
     def _note(self, process: Any) -> None:

@@ -172,7 +172,7 @@ class Stack:
             try:
                 if self._connection is None or self._connection.closed:
                     self._connection = psycopg.connect(self.database, autocommit=True)
-                return self._connection.execute(sql, parameters).fetchall()  # type: ignore[call-overload,no-any-return]
+                return self._connection.execute(sql, parameters).fetchall()
             except psycopg.OperationalError:
                 self._connection = None
                 if time.monotonic() > until:

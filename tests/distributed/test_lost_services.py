@@ -6,7 +6,6 @@ import time
 
 from tests.distributed.conftest import MakeStack
 from tests.distributed.outside import Outside
-from tests.distributed.processes import wait_until
 from tests.distributed.services import Services
 from tests.distributed.shapes import Under, register, undisturbed
 from tests.distributed.verdict import seconds_between
@@ -26,7 +25,7 @@ def test_without_nats_workers_poll_and_say_so_and_its_wiped_store_is_not_missed(
     outside.wait_for_calls(10)
     services.kill_nats(wipe=True)
     for worker in stack.workers:
-        wait_until(lambda worker=worker: "NATS is down: workers poll" in worker.said(), 20, "it says so")
+        worker.hear("NATS is down: workers poll")
     for name in MIXED:
         under.begin(name)
     under.send_signals()
@@ -34,7 +33,7 @@ def test_without_nats_workers_poll_and_say_so_and_its_wiped_store_is_not_missed(
 
     services.start_nats()
     for worker in stack.workers:
-        wait_until(lambda worker=worker: "is back" in worker.said(), 20, "it says that NATS is back")
+        worker.hear("is back")
     # Woken again, not found by looking: that would take longer.
     delays = []
     for _ in range(3):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from tests.distributed.conftest import MakeStack
 from tests.distributed.outside import Outside
 from tests.distributed.processes import wait_until
 from tests.distributed.shapes import Under, register, undisturbed
-from tests.distributed.stack import OWN_PLAYBOOKS
+from tests.distributed.stack import OWN_PLAYBOOKS, Stack
 from tests.distributed.verdict import assert_sound
 
 MIXED = ("chain", "parallel", "nested", "parent")
@@ -23,7 +25,6 @@ def test_what_a_worker_reports_after_its_lease_does_not_count(
     zombie.pause()
     wait_until(lambda: stack.count("command.expired") == 1, 20, "its lease runs out")
     other = stack.add_worker()
-    stack.parts()
     other.start()
     other.wait_ready()
     outside.wait_for_calls(2)
@@ -64,9 +65,13 @@ def test_executions_come_to_the_same_end_when_workers_stand_still_in_turn(
         for name in MIXED:
             under.begin(name)
         outside.wait_for_calls(10)
-        before = stack.count("command.expired")
         stack.workers[number].pause()
-        wait_until(lambda before=before: stack.count("command.expired") > before, 20, "leases run out")
+        losses = stack.count("command.expired") + 1
+        wait_until(partial(_lost, stack, losses), 20, "leases run out")
         stack.workers[number].go_on()
-        outside.wait_for(lambda calls, number=number: len(calls) >= 25 * (number + 1))
+        outside.wait_for_calls(25 * (number + 1))
     assert under.outcomes(pauses=3) == {name: [expected[name]] * 3 for name in MIXED}
+
+
+def _lost(stack: Stack, number: int) -> bool:
+    return stack.count("command.expired") >= number

@@ -236,7 +236,9 @@ class Cluster(World):
         up = [replica for replica in self.replicas if replica.is_up]
         return self.chance.choice(up).control if up else None
 
-    async def prepare(self, playbook: Playbook, payload: Data) -> tuple[dict[str, Any], Data | None]:
+    async def prepare(
+        self, playbook: Playbook, payload: Data, origin: object
+    ) -> tuple[dict[str, Any], Data | None]:
         if not playbook.keychain:
             return {}, None
         try:
@@ -297,15 +299,15 @@ class Cluster(World):
         entry = await self.store.catalog_entry(path)
         assert entry is not None
 
-        async def begin(replica: Replica) -> None:
+        async def begin(number: int) -> None:
             await asyncio.sleep(self.chance.choice(DELAYS[:4]))
             while await self.store.execution(EXECUTION) is None:
                 try:
-                    await replica.control.begin(entry, self.scenario.payload, execution_id=EXECUTION)
+                    await self.replicas[number].control.begin(entry, self.scenario.payload, execution_id=EXECUTION)
                 except (StoreError, NotWrittenError):
                     await asyncio.sleep(0.5)
 
-        await asyncio.gather(*(begin(replica) for replica in self.replicas))
+        await asyncio.gather(*(begin(number) for number in range(len(self.replicas))))
 
     async def _awaited(self, execution_id: str) -> State:
         """Waits for the end of an execution; a play that stands still is a violation."""

@@ -39,6 +39,10 @@ class OlderDrawing:
             drawn["fails"] = self.chance.choice([1, 2, 99])
         if self.often(0.06):
             drawn["size"] = self.chance.choice([9_000, BIG])
+        if self.often(0.04):
+            drawn["long"] = True
+        if self.often(0.03):
+            drawn["bad"] = "{{ nothing.at.all }}"
         if self.often(0.05):
             drawn["http"] = self.chance.choice([404, 503])
         return drawn
@@ -187,16 +191,27 @@ class OlderDrawing:
     def simple(self, kind: str) -> Data:
         match kind:
             case "set":
-                return {"set": {"ctx": {"seen": self.chance.choice([1, "{{ workload.flag }}", ["a"]])}}}
+                values = [1, "{{ workload.flag }}", ["a"], f"{{{{ 's' * {BIG} }}}}", "{{ seen | default([]) }}"]
+                return {"set": {"ctx": {"seen": self.chance.choice(values)}}}
             case "collect":
                 mode = self.chance.choice(["append", "extend"])
-                return {"collect": {"from": "{{ result.pad | default([1]) }}", "into": "seen", "mode": mode}}
+                source = self.chance.choice(
+                    [
+                        "{{ result.pad | default([1]) }}",
+                        f"{{{{ ['c' * {BIG}] }}}}",
+                        f"{{{{ 'c' * {BIG} }}}}",
+                        "{{ [result.v, 2] }}",
+                    ]
+                )
+                return {"collect": {"from": source, "into": "seen", "mode": mode}}
         return {"result": {"from": self.chance.choice(["seen", "{{ workload.numbers }}"])}}
 
     def last(self, later: list[str], after_call: bool) -> Data:
         kind = self.chance.choice(["next", "next", "fail", "skip", "call", "retry", "none", "none"])
         if kind == "next" and later:
             target: Data = {"to": [{"step": self.chance.choice(later)}]}
+            if self.often(0.15):
+                target["to"][0]["args"] = {"pad": f"{{{{ 'n' * {BIG} }}}}"}
             if self.often(0.2):
                 target["spec"] = {"delay": "2s"}
             if self.often(0.2):
@@ -241,13 +256,26 @@ class OlderDrawing:
 
     def v1(self) -> Data:
         steps: list[Data] = [{"step": "start", "next": [{"step": "many"}]}]
-        items = self.chance.choice(["{{ workload.numbers }}", "{{ [1, 2, 3] }}", "{{ 5 }}"])
+        items = self.chance.choice(
+            [
+                "{{ workload.numbers }}",
+                "{{ [1, 2, 3] }}",
+                "{{ [1, 2, 3, 4, 5, 6] }}",
+                "{{ 5 }}",
+                f"{{{{ ['b' * {BIG}, 2] }}}}",
+                "{{ 1 / 0 }}" if self.often(0.3) else "{{ [] }}",
+            ]
+        )
         loop: Data = {"in": items, "iterator": "item"}
         names_its_join = self.often(0.5)
         if names_its_join:
             loop["join"] = "gather"
         steps.append(
-            {"step": "many", "loop": loop, "next": [{"step": "work", "with": {"item": "{{ item }}"}}]}
+            {
+                "step": "many",
+                "loop": loop,
+                "next": [{"step": "work", "with": {"item": "{{ 1 / 0 }}" if self.often(0.1) else "{{ item }}"}}],
+            }
         )
         steps.append(
             {

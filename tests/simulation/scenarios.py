@@ -100,7 +100,13 @@ def draw_scenario(chance: random.Random) -> Scenario:
         chance.randint(0, 2**32),
         drawing.racy,
         distributed=distributed,
+        children=(drawing.child(),) if f"'{CHILD}'" in repr(playbook) else (),
+        again=drawing.again(playbook) if drawing.often(0.15) else None,
+        has_secrets=drawing.often(0.85),
     )
+
+
+CHILD = "simulation/child"
 
 
 class Drawing:
@@ -143,12 +149,40 @@ class Drawing:
             "workload": self.workload(),
             "workflow": steps,
         }
+        if self.often(0.1):
+            drawn["keychain"] = [{"name": "token", "kind": "env", "var": "TOKEN"}]
         if "'workbook'" in repr(steps):
             drawn["workbook"] = self.workbook()
-        if not self.calm and self.often(0.03):
-            drawn["executor"] = {"spec": {"deadline": 40}}
+        if not self.calm and self.often(0.05):
+            deadline = self.chance.choice([2, 40, "{{ workload.numbers | length }}", "{{ 1 / 0 }}"])
+            drawn["executor"] = {"spec": {"deadline": deadline}}
             self.racy = True
         return drawn
+
+    def child(self) -> Data:
+        """A playbook that another one calls: it works, waits or fails as its payload says."""
+        first: Data = {"step": "start", "tool": [{"work": {"kind": "python", "code": "pass"}}]}
+        first["tool"][0]["work"]["args"] = {"v": "{{ workload.n }}", "fails": "{{ workload.fails }}"}
+        if self.often(0.5):
+            first["tool"].append({"rest": {"kind": "wait", "duration": self.chance.choice([0.5, 4, 40])}})
+        first["next"] = {"arcs": [{"step": "end"}]}
+        last: Data = {"step": "end", "tool": {"kind": "python", "code": "pass", "args": {"v": "{{ start }}"}}}
+        return {
+            "apiVersion": "noetl.io/v2",
+            "kind": "Playbook",
+            "metadata": {"name": "child", "path": CHILD},
+            "workload": {"n": 0, "fails": 0},
+            "workflow": [first, last],
+        }
+
+    def again(self, playbook: Data) -> Again:
+        """Runs once more from a step, perhaps on a playbook that has changed."""
+        names = [step["step"] for step in playbook["workflow"]]
+        step = self.chance.choice([None, *names, "nowhere"])
+        edited: Data | None = None
+        if self.often(0.3):
+            edited = {**playbook, "workload": {**playbook["workload"], "numbers": [1, 2]}}
+        return Again(step, self.often(0.5), edited)
 
     def workload(self) -> Data:
         drawn: Data = {
@@ -229,6 +263,8 @@ class Drawing:
         drawn: Data = {"n": self.chance.choice([0, 1, 1, 1, 2])}
         if self.often(0.15):
             drawn["pad"] = f"{{{{ 'a' * {BIG} }}}}"
+        if self.often(0.05):
+            drawn["key"] = "{{ keychain.token | default('') }}"
         if self.often(0.2):
             drawn["got"] = f"{{{{ {self.chance.choice(self.names)} }}}}"
         if self.often(0.01):
@@ -255,7 +291,7 @@ class Drawing:
         if self.often(0.15):
             spec["policy"] = {"admit": {"rules": self.admit_rules()}}
         if not self.calm and self.often(0.03):
-            spec["deadline"] = 20
+            spec["deadline"] = self.chance.choice([3, 20, "{{ args.n }}", "{{ 1 / 0 }}"])
             self.racy = True
         if self.often(0.05):
             spec["limits"] = {"task_runs": self.chance.choice([1, 2, 4])}
@@ -326,6 +362,12 @@ class Drawing:
                 spec["on_error"] = "continue"
             else:
                 self.racy = True
+        if spec.get("mode") == "parallel" and self.often(0.25):
+            spec["batch_size"] = self.chance.choice([2, 3, "{{ 2 }}"])
+        if spec and self.often(0.02):
+            spec["max_in_flight"] = self.chance.choice(["{{ 'many' }}", "{{ 0 }}", "{{ 1 / 0 }}"])
+        if depth == 0 and self.often(0.1):
+            spec["policy"] = {"exec": self.chance.choice(["local", "distributed"])}
         if spec.get("mode") == "parallel" and depth == 0 and self.often(0.6):
             reducers = ["sum", "min", "max", "append", "extend", "union", "last"]
             spec["reduce"] = {"total": self.chance.choice(reducers), "rows": self.chance.choice(reducers[3:])}
@@ -365,8 +407,8 @@ class Drawing:
         return nodes
 
     def task(self, label: str, labels: list[str], *, loop: Data | None = None, plain: bool = False) -> Data:
-        if not plain and self.often(0.04):
-            if self.often(0.4) or self.in_workbook:
+        if not plain and self.often(0.08):
+            if self.often(0.7) or self.in_workbook:
                 return self.waiting_task()
             return {"kind": "workbook", "name": "helper", "args": {"given": 2}}
         drawn: Data = {"kind": "python", "code": "pass", "args": self.task_args(loop)}
@@ -390,8 +432,12 @@ class Drawing:
                 {"kind": "wait", "signal": "go"},
                 {"kind": "wait", "signal": "go", "timeout": 90},
                 {"kind": "wait", "duration": 20, "timeout": 4},
+                {"kind": "playbook", "path": CHILD, "args": {"n": self.chance.choice([1, 2, 3])}},
+                {"kind": "playbook", "path": CHILD, "args": {"n": 1, "fails": self.chance.choice([1, 9])}},
+                {"kind": "playbook", "path": CHILD, "args": {"n": 1}, "timeout": 20},
             ]
         )
+        self.racy |= drawn.get("timeout") == 20
         self.racy |= drawn.get("timeout") == 90  # the signal may come later than that, by a crash
         return drawn
 
@@ -411,6 +457,8 @@ class Drawing:
             "{{ args.got | default(2) }}",
             "{{ ctx.rows | default([]) | length }}",
             "{{ ctx.total | default(5) }}",
+            "{{ keychain.token | default('') }}",
+            "x{{ ctx }}{{ args }}",
         ]
         if self.often(0.3):
             # Branches side by side must not read each other: what they find depends on who is first.
@@ -436,6 +484,8 @@ class Drawing:
             drawn["shape"] = self.chance.choice(["list", "text", "number", "none"])
         if self.often(0.03):
             drawn["hang"] = True
+        if self.often(0.02):
+            drawn["long"] = True
         if self.often(0.02):
             drawn["log"] = 9_000
         if self.often(0.01):
@@ -506,7 +556,7 @@ class Drawing:
             return {}  # the last to write wins, whoever that is
         spec = {} if loop is None else loop.get("spec", {})
         if spec.get("mode") == "parallel":
-            value: Any = self.chance.choice([1, "{{ loop_index }}", "{{ outcome.result.v }}"])
+            value: Any = self.chance.choice([1, 2.5, "{{ loop_index }}", "{{ outcome.result.v }}", True])
             if self.often(0.05):
                 value = f"{{{{ 'c' * {BIG} }}}}"
             if "reduce" in spec and self.often(0.85):

@@ -444,8 +444,9 @@ class OneProcess(World):
                 except NoetlError as refused:
                     self.tally[f"not repeated: {refused.code}"] += 1
                     return state
-            if again is not None:
                 self.tally[f"repeated: {'failed items' if again.failed_items else 'from a step'}"] += 1
+                state = await engine.finished(REPEATED)
+            elif again is not None:
                 state = await self._brought_to_its_end(engine, REPEATED)
             return state
 

@@ -36,10 +36,12 @@ def run(arguments: list[str], settings: Settings) -> int:
 
 def _on_server(options: argparse.Namespace, settings: Settings, place: ServedPlace, given: Data) -> int:
     # What talks HTTP is slow to import, and only commands to a server need it.
+    from noetl.cli.sent_secrets import secrets_to_send  # noqa: PLC0415
     from noetl.cli.served_run import ServedRun  # noqa: PLC0415
 
     running = ServedRun(options, settings, place, variables().get("TRACEPARENT"))
-    return running.run_registered(*split_version(options.path), given)
+    secrets = secrets_to_send(options.send_env, None, given, variables())
+    return running.run_registered(*split_version(options.path), given, secrets)
 
 
 async def _entry(place: Place, written: str) -> CatalogEntry:

@@ -7,12 +7,13 @@ from pathlib import Path
 
 from noetl.cli.arguments import Parser
 from noetl.cli.diagnostics import report_to_stderr
+from noetl.cli.environment import variables
 from noetl.cli.files import load_file
 from noetl.cli.payload import payload
 from noetl.cli.running import Run
 from noetl.cli.stores import ServedPlace, place_of
 from noetl.cli.summary import Source
-from noetl.cli.watched import add_run_options
+from noetl.cli.watched import add_run_options, add_secrets_option
 from noetl.embedded import Embedded
 from noetl.engine.reuse import CannotRepeatError
 from noetl.engine.state import State
@@ -43,6 +44,7 @@ def run(arguments: list[str], settings: Settings) -> int:
     )
     parser.add_argument("--playbook", metavar="FILE", help="run on this edited playbook")
     add_run_options(parser)
+    add_secrets_option(parser)
     options = parser.parse_args(arguments)
     changes = payload(options.set, None, settings)
     loaded = None
@@ -68,6 +70,7 @@ def _on_server(
     changes: dict[str, object],
 ) -> int:
     # What talks HTTP is slow to import, and only commands to a server need it.
+    from noetl.cli.sent_secrets import secrets_to_send  # noqa: PLC0415
     from noetl.cli.served_run import ServedRun  # noqa: PLC0415
     from noetl.client.wire import RetryRequest  # noqa: PLC0415
 
@@ -76,6 +79,9 @@ def _on_server(
         failed_items=options.failed_items,
         payload=changes,
         source=None if loaded is None else loaded.text,
+        secrets=secrets_to_send(
+            options.send_env, None if loaded is None else loaded.playbook, changes, variables()
+        ),
     )
     return ServedRun(options, settings, place).retry(options.id, request)
 

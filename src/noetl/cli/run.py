@@ -16,7 +16,7 @@ from noetl.cli.payload import add_payload_options, payload
 from noetl.cli.running import Run
 from noetl.cli.stores import Place, ServedPlace, place_of
 from noetl.cli.summary import Source
-from noetl.cli.watched import add_run_options
+from noetl.cli.watched import add_run_options, add_secrets_option
 from noetl.embedded import Embedded
 from noetl.engine.state import Data
 from noetl.playbook.load import Loaded
@@ -48,15 +48,18 @@ def run(arguments: list[str], settings: Settings) -> int:
 
 def _on_server(options: argparse.Namespace, settings: Settings, place: ServedPlace, given: Data) -> int:
     # What talks HTTP is slow to import, and only commands to a server need it.
+    from noetl.cli.sent_secrets import secrets_to_send  # noqa: PLC0415
     from noetl.cli.served_run import ServedRun  # noqa: PLC0415
 
     running = ServedRun(options, settings, place, variables().get("TRACEPARENT"))
     if options.file != STDIN and not os.path.exists(options.file):
-        return running.run_registered(*split_version(options.file), given)
+        secrets = secrets_to_send(options.send_env, None, given, variables())
+        return running.run_registered(*split_version(options.file), given, secrets)
     loaded = load_file(options.file, settings)
     if not loaded.valid:
         return _invalid(options, loaded, settings)
-    return running.run_file(loaded.text, given)
+    secrets = secrets_to_send(options.send_env, loaded.playbook, given, variables())
+    return running.run_file(loaded.text, given, secrets)
 
 
 def _invalid(options: argparse.Namespace, loaded: Loaded, settings: Settings) -> int:
@@ -109,6 +112,7 @@ def _dry_run(loaded: Loaded, given: Data) -> int:
 def add_start_options(parser: argparse.ArgumentParser) -> None:
     add_payload_options(parser)
     add_run_options(parser)
+    add_secrets_option(parser)
     parser.add_argument(
         "--dry-run", action="store_true", help="show the entry, the graph and the first step; run nothing"
     )

@@ -39,17 +39,17 @@ class ServedRun(Watched):
         super().__init__(options, settings, place)
         self._trace = trace
 
-    def run_file(self, text: str, payload: Data) -> int:
+    def run_file(self, text: str, payload: Data, secrets: dict[str, str]) -> int:
         """Registers a playbook and runs that version."""
 
         async def begin(store: ServedStore) -> str:
             entry = await store.api.register(text)
-            return await self._start(store, entry.path, entry.version, payload)
+            return await self._start(store, entry.path, entry.version, payload, secrets)
 
         return self._to_the_end(begin)
 
-    def run_registered(self, path: str, version: int | None, payload: Data) -> int:
-        return self._to_the_end(lambda store: self._start(store, path, version, payload))
+    def run_registered(self, path: str, version: int | None, payload: Data, secrets: dict[str, str]) -> int:
+        return self._to_the_end(lambda store: self._start(store, path, version, payload, secrets))
 
     def resume(self, execution_id: str) -> int:
         async def begin(store: ServedStore) -> str:
@@ -61,8 +61,12 @@ class ServedRun(Watched):
     def retry(self, execution_id: str, request: RetryRequest) -> int:
         return self._to_the_end(lambda store: store.api.retry(execution_id, request))
 
-    async def _start(self, store: ServedStore, path: str, version: int | None, payload: Data) -> str:
-        request = ExecutionRequest(path=path, version=version, payload=payload, trace=self._trace)
+    async def _start(
+        self, store: ServedStore, path: str, version: int | None, payload: Data, secrets: dict[str, str]
+    ) -> str:
+        request = ExecutionRequest(
+            path=path, version=version, payload=payload, trace=self._trace, secrets=secrets
+        )
         return await HttpControl(store.api.connection).start(request)
 
     def _to_the_end(self, begin: Begin) -> int:

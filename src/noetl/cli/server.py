@@ -93,6 +93,7 @@ def _parser() -> Parser:
 
 def _start(options: argparse.Namespace, settings: Settings) -> int:
     # Importing them takes longer than everything else that this verb may do.
+    from noetl.cli.key_rings import key_path  # noqa: PLC0415
     from noetl.cli.serving import Wanted, run_server  # noqa: PLC0415
     from noetl.server.options import ServerOptions, check_exposure, is_loopback  # noqa: PLC0415
 
@@ -107,15 +108,21 @@ def _start(options: argparse.Namespace, settings: Settings) -> int:
         log_level=options.log_level,
         # Without tokens all that is asked on this machine would be counted as one caller's.
         requests_per_second=ServerOptions().requests_per_second if auth else 0.0,
+        retention_days=settings.retention_days,
     )
     check_exposure(server)
     _check_port(options.host, options.port)
+    settings = settings._replace(key_file=options.key_file or settings.key_file)
+    folder = Path(settings.state).resolve() / "files"
+    keychain_folder = settings.keychain_folder
     wanted = Wanted(
         options=server,
         store=options.store or settings.store,
         nats=options.nats or settings.nats,
-        keys=_keys(settings._replace(key_file=options.key_file or settings.key_file)),
-        folder=Path(settings.state).resolve() / "files",
+        keys=_keys(settings),
+        key_file=key_path(settings, variables()),
+        folder=folder,
+        keychain_folder=folder if keychain_folder is None else Path(keychain_folder).resolve(),
         environment=dict(variables()),
         node=options.node,
         lease_seconds=options.lease_seconds,

@@ -13,23 +13,23 @@ import msgspec
 import uvloop
 
 from noetl.bus.in_process import InProcessBus
+from noetl.bus.kv import NatsKeyValue
 from noetl.bus.nats import NatsBus
 from noetl.bus.nats_connection import NatsConnection
 from noetl.bus.protocol import Bus
-from noetl.control.executions import Prepare
+from noetl.cli.keychains import Keychains
 from noetl.control.plane import ControlPlane
 from noetl.engine.state import Data
-from noetl.engine.turn import error_data
-from noetl.engine.workload import materialise
-from noetl.errors import NoetlError
 from noetl.ids import NODE_BITS, Snowflakes, SystemClock
-from noetl.playbook.model import Playbook
+from noetl.records.event import Event
 from noetl.records.protocols import ResultBodies
 from noetl.records.result_ref import ref_from_data
 from noetl.registry.auth_cache import AuthCache
+from noetl.registry.caller_secrets import CachedCallerSecrets, CallerSecrets, CallerSecretsInMemory
 from noetl.registry.credentials import Credentials
 from noetl.registry.opening import open_registry
 from noetl.registry.runtime import Runtimes
+from noetl.registry.sessions import BUCKET, KeyValueSessions, Sessions, TableSessions
 from noetl.registry.tokens import Tokens
 from noetl.results.bodies import FileBodies, decoded
 from noetl.results.chosen import ChosenBodies
@@ -37,8 +37,8 @@ from noetl.results.nats_objects import NatsObjectBodies
 from noetl.secrets.encryption import KeyRing
 from noetl.secrets.keychain import Resolver
 from noetl.secrets.oauth2 import fetch_token
-from noetl.secrets.redaction import Redactor
 from noetl.server.app import Api, create_app
+from noetl.server.housekeeping import Chore, Housekeeping
 from noetl.server.observer import Observer
 from noetl.server.options import ServerOptions
 from noetl.server.serving import serve
@@ -61,8 +61,12 @@ class Wanted(NamedTuple):
     nats: str | None
     keys: KeyRing | None
     """The master keys; None: this server keeps no credentials."""
+    key_file: Path
+    """Where they come from, if from a file: no playbook reads it."""
     folder: Path
-    """Where results lie that are kept in files, and where paths in keychains begin."""
+    """Where results lie that are kept in files."""
+    keychain_folder: Path
+    """Below which the files lie that keychains name."""
     environment: dict[str, str]
     node: int | None = None
     lease_seconds: float = 30.0
@@ -91,25 +95,38 @@ async def made(wanted: Wanted) -> AsyncIterator[Api]:
         runtimes = Runtimes(registry, clock=clock)
         node = await _free_node(runtimes) if wanted.node is None else wanted.node
         options = msgspec.structs.replace(wanted.options, node=node)
-        bus, bodies = await _bus_and_bodies(wanted, closing)
+        connection = await _connected(wanted, closing)
+        bus, bodies = _bus_and_bodies(wanted, connection, closing)
         ids = Snowflakes(clock, node=node)
         credentials = _credentials(wanted, registry, clock, ids)
-        resolver = Resolver(
-            {name: value for name, value in wanted.environment.items() if not name.startswith(OWN_VARIABLES)},
-            wanted.folder,
-            clock,
-            fetch_token,
-            credentials=None if credentials is None else credentials.lookup,
+        callers: CallerSecrets = (
+            CallerSecretsInMemory(clock) if credentials is None else CachedCallerSecrets(credentials.cache)
+        )
+        keychains = Keychains(
+            _resolver(wanted, credentials, clock), callers, store, durable=credentials is not None
         )
         endpoint = wanted.options.trace_endpoint
         observer = Observer(None if endpoint is None else Tracer(otlp_spans(endpoint, wanted.options.name)))
+        table = TableSessions(registry, clock)
+        chores = [Chore("runtimes", runtimes.clean_up), Chore("sessions", table.clean_up)]
+        if credentials is not None:
+            chores.append(Chore("what was handed out", credentials.cache.clean_up))
+        housekeeping = Housekeeping(
+            store, clock=clock, callers=callers, chores=chores, retention_days=options.retention_days
+        )
+
+        def on_event(event: Event) -> None:
+            observer.event(event)
+            housekeeping.event(event)
+
         control = ControlPlane(
             store,
             kinds,
             clock=clock,
             bus=bus,
-            prepare=preparing(resolver),
-            on_event=observer.event,
+            prepare=keychains.prepare,
+            on_event=on_event,
+            on_decided=observer.decided,
             load_stored=loading(bodies),
             lease_seconds=wanted.lease_seconds,
             shared=True,
@@ -123,19 +140,38 @@ async def made(wanted: Wanted) -> AsyncIterator[Api]:
             tokens=Tokens(registry, clock=clock, ids=ids),
             runtimes=runtimes,
             credentials=credentials,
+            sessions=Sessions(
+                table if connection is None else KeyValueSessions(NatsKeyValue(connection, BUCKET)),
+                clock=clock,
+                ids=ids,
+            ),
             observer=observer,
             options=options,
             clock=clock,
+            background=[
+                control.run_timers,
+                control.run_reaper,
+                housekeeping.run_endings,
+                housekeeping.run_chores,
+            ],
         )
 
 
-async def _bus_and_bodies(wanted: Wanted, closing: contextlib.AsyncExitStack) -> tuple[Bus, ResultBodies]:
-    files = FileBodies(wanted.folder)
+async def _connected(wanted: Wanted, closing: contextlib.AsyncExitStack) -> NatsConnection | None:
     if wanted.nats is None:
-        return InProcessBus(POLL_SECONDS), ChosenBodies({"file": files})
+        return None
     connection = NatsConnection(wanted.nats, name=wanted.options.name)
     closing.push_async_callback(connection.close)
     await connection.open()
+    return connection
+
+
+def _bus_and_bodies(
+    wanted: Wanted, connection: NatsConnection | None, closing: contextlib.AsyncExitStack
+) -> tuple[Bus, ResultBodies]:
+    files = FileBodies(wanted.folder)
+    if connection is None:
+        return InProcessBus(POLL_SECONDS), ChosenBodies({"file": files})
     bus = NatsBus(connection)
     closing.push_async_callback(bus.close)
     return bus, ChosenBodies({"nats_object": NatsObjectBodies(connection.jetstream), "file": files})
@@ -158,21 +194,16 @@ def _credentials(
     return Credentials(registry, ring, clock=clock, ids=ids, cache=cache)
 
 
-def preparing(resolver: Resolver) -> Prepare:
-    """Resolves the keychain of a playbook that is to be started, or says what keeps it from that."""
-
-    async def prepare(playbook: Playbook, payload: Data) -> tuple[dict[str, Any], Data | None]:
-        if not playbook.keychain:
-            return {}, None
-        try:
-            workload = materialise(playbook.workload, payload, "")
-            found = await resolver.resolve(playbook.keychain, workload)
-            Redactor().register_keychain(found)  # raises for a secret that could not be kept out of the log
-            return found, None
-        except NoetlError as error:
-            return {}, error_data(error.code, error.message)
-
-    return prepare
+def _resolver(wanted: Wanted, credentials: Credentials | None, clock: SystemClock) -> Resolver:
+    return Resolver(
+        {name: value for name, value in wanted.environment.items() if not name.startswith(OWN_VARIABLES)},
+        wanted.keychain_folder,
+        clock,
+        fetch_token,
+        credentials=None if credentials is None else credentials.lookup,
+        confined=True,
+        hidden=wanted.key_file,
+    )
 
 
 def loading(bodies: ResultBodies) -> Callable[[Data], Awaitable[Any]]:

@@ -15,6 +15,7 @@ from noetl.cli.contexts import Server, chosen_server
 from noetl.cli.environment import variables
 from noetl.errors import UsageError
 from noetl.settings import Settings
+from noetl.store.open import is_postgres
 from noetl.store.sqlite import SqliteStore, open_store
 from noetl.store.sqlite_connection import database_path
 
@@ -106,6 +107,11 @@ def place_of(options: argparse.Namespace, settings: Settings) -> AnyPlace:
     if server is not None:
         return ServedPlace(server, is_default=options.server is None)
     url = options.store or settings.store
+    if is_postgres(url):
+        raise UsageError(
+            "a store on PostgreSQL is read and steered through its server: name that with --server URL, in "
+            "NOETL_SERVER or by `noetl context use` (`noetl server start` makes one over this store)"
+        )
     return Place(url, is_default=url == settings.store)
 
 

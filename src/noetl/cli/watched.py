@@ -51,6 +51,16 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress, only the outcome")
 
 
+def add_secrets_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--send-env",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="with --server: send this variable along for a registered playbook's keychain",
+    )
+
+
 class Watched:
     """One execution that is watched to its end."""
 

@@ -161,6 +161,7 @@ class Connection:
         given_up = self._clock.monotonic() + self._retry_seconds + wait_seconds
         pause = FIRST_WAIT
         while True:
+            asked_for = 0.0
             try:
                 async with self._request(
                     method, path, content, sent, query, wait_seconds + ANSWER_SECONDS
@@ -169,6 +170,7 @@ class Connection:
                     if response.status < 400:
                         return answer
                     failure: NoetlError = self._refusal(response, answer)
+                    asked_for = _retry_after(response)
                     # A request too many was not looked at.
                     may_repeat = response.status == 429 or (response.status >= 500 and repeatable)
             except aiohttp.ClientConnectorError as error:
@@ -178,7 +180,7 @@ class Connection:
                 failure, may_repeat = self._unreachable(error), repeatable
             pause = min(pause, LONGEST_WAIT)
             # Chance keeps the workers of a server that was away from all coming back at once.
-            delay = pause * (0.5 + random.random() / 2)
+            delay = max(asked_for, pause * (0.5 + random.random() / 2))
             if not may_repeat or self._clock.monotonic() + delay > given_up:
                 raise failure
             await self._sleep(delay)
@@ -230,3 +232,10 @@ class Connection:
 
     def _unreachable(self, error: BaseException) -> ServerUnreachableError:
         return ServerUnreachableError(f"no server at {self.url}: {error or type(error).__name__}")
+
+
+def _retry_after(response: aiohttp.ClientResponse) -> float:
+    """How many seconds a server asks to be left alone; a moment instead of a number is not understood."""
+    written = response.headers.get("Retry-After", "").strip()
+    is_asked = response.status in (429, 503) and written.isascii() and written.isdecimal()
+    return float(written[:9]) if is_asked else 0.0

@@ -86,6 +86,7 @@ class HttpControl:
             payload=request.payload,
             idempotency_key=request.idempotency_key,
             parent_execution_id=request.parent_execution_id,
+            secrets=request.secrets,
         )
         # Without a key a start whose answer was lost would start twice.
         repeatable = request.idempotency_key is not None

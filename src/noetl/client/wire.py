@@ -28,6 +28,8 @@ Version: TypeAlias = Annotated[int, Meta(ge=1, le=2_147_483_647)]
 Epoch: TypeAlias = Annotated[int, Meta(ge=0, le=2_147_483_647)]
 Place: TypeAlias = Annotated[int, Meta(ge=0, le=9_007_199_254_740_991)]
 Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=3_600)]
+Secrets: TypeAlias = Annotated[dict[Key, Annotated[str, Meta(max_length=65_536)]], Meta(max_length=100)]
+"""By the name of the variable."""
 
 Vocabulary: TypeAlias = Literal["canonical", "v2"]
 GraphFormat: TypeAlias = Literal["json", "text", "mermaid", "dot", "svg"]
@@ -134,6 +136,12 @@ class StartRequest(Asked, frozen=True, kw_only=True):
     idempotency_key: Key | None = None
     """A second request with the same key is answered with the execution of the first."""
     parent_execution_id: ExecutionId | None = None
+    secrets: Secrets = {}
+    """Values for variables that the playbook's keychain names, used and kept for this execution alone."""
+
+    def __repr__(self) -> str:
+        """Without the secrets: a request must not bring them into a log by accident."""
+        return f"StartRequest(path={self.path or self.playbook_id!r}, secrets of {sorted(self.secrets)})"
 
 
 class Started(Answer, frozen=True, kw_only=True):
@@ -151,6 +159,11 @@ class RetryRequest(Asked, frozen=True, kw_only=True):
     """Workload keys that are changed."""
     source: Annotated[str, Meta(min_length=1)] | None = None
     """An edited playbook to go on with."""
+    secrets: Secrets = {}
+    """As in `StartRequest`."""
+
+    def __repr__(self) -> str:
+        return f"RetryRequest(step={self.step!r}, secrets of {sorted(self.secrets)})"
 
 
 class CancelRequest(Asked, frozen=True, kw_only=True):

@@ -123,7 +123,7 @@ def _timers(
     if live.state.is_over:
         if not live.over.is_set() and (live.parent_execution_id is not None or live.plan.has_children):
             rows.append(TimerRow(timer_id=ENDED, execution_id=execution_id, due=seconds_of(now)))
-    elif due is not None and due != live.due:
+    elif due is not None and (due != live.due or DUE in ended):
         rows.append(TimerRow(timer_id=DUE, execution_id=execution_id, due=due))
     elif due is None and live.due is not None:
         ended.append(DUE)

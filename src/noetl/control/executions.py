@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 from noetl.bus.in_process import InProcessBus
 from noetl.bus.protocol import Bus, wake_key
 from noetl.control.alarms import Alarms
 from noetl.control.bodies import LoadStored, StoredBodies
 from noetl.control.changes import DUE, ENDED, change_of
-from noetl.control.live import UNKNOWN, Asked, Live, LogReader
+from noetl.control.live import UNKNOWN, Asked, Live, LogReader, Stopwatch
 from noetl.control.replay import replayed
 from noetl.engine import decide
 from noetl.engine.leases import leased, run_and_lease
@@ -62,11 +63,26 @@ class UnknownPlaybookError(NoetlError):
     code = "playbook.unknown"
 
 
-Prepare = Callable[[Playbook, Data], Awaitable[tuple[dict[str, Any], Data | None]]]
+class Origin(NamedTuple):
+    """The execution that a keychain is for, and what whoever asked for it sent along."""
+
+    execution_id: str
+    parent_execution_id: str | None = None
+    secrets: Mapping[str, str] = MappingProxyType({})
+    """Values of the caller for variables that the keychain names; only of one that is just being started."""
+
+    def __repr__(self) -> str:
+        """Without the values: they must not reach a log by accident."""
+        return f"Origin(execution_id={self.execution_id!r}, secrets of {sorted(self.secrets)})"
+
+
+Prepare = Callable[[Playbook, Data, Origin], Awaitable[tuple[dict[str, Any], Data | None]]]
 """Gives the keychain of a playbook that is to be started, or what keeps it from being started."""
 
 
-async def _nothing_to_prepare(playbook: Playbook, payload: Data) -> tuple[dict[str, Any], Data | None]:
+async def _nothing_to_prepare(
+    playbook: Playbook, payload: Data, origin: Origin
+) -> tuple[dict[str, Any], Data | None]:
     return {}, None
 
 
@@ -80,13 +96,17 @@ class Executions:
         bus: Bus | None = None,
         prepare: Prepare = _nothing_to_prepare,
         on_event: Callable[[Event], None] | None = None,
+        on_decided: Callable[[float], None] | None = None,
         load_stored: LoadStored | None = None,
         lease_seconds: float = FOR_EVER,
         shared: bool = False,
         distributed: bool = False,
         node: int = 0,
     ) -> None:
-        """`shared`: other processes write the store too. `distributed`: workers share out loops."""
+        """`shared`: other processes write the store too. `distributed`: workers share out loops.
+
+        `on_decided` hears how many seconds each decision took.
+        """
         self.store = store
         self.clock = clock
         self.bus = bus or InProcessBus()
@@ -95,6 +115,7 @@ class Executions:
         self._ids = Snowflakes(clock, node=node)
         self._prepare = prepare
         self._on_event = on_event
+        self._on_decided = on_decided
         self._bodies = StoredBodies(store, load_stored)
         self._shared = shared
         self._distributed = distributed
@@ -138,9 +159,10 @@ class Executions:
         return await replayed(self.store, execution_id)
 
     async def _with_keychain(self, live: Live) -> None:
-        """Resolves the keychain of an execution that another process started."""
-        if live.keychain is None:
-            keychain, problem = await self._prepare(live.plan.playbook, live.state.payload)
+        """Resolves the keychain of an execution that another process started; one that is over needs none."""
+        if live.keychain is None and not live.state.is_over:
+            origin = Origin(live.state.execution_id, live.parent_execution_id)
+            keychain, problem = await self._prepare(live.plan.playbook, live.state.payload, origin)
             if problem is not None:
                 raise NoetlError(str(problem["message"]))
             live.use_keychain(keychain)
@@ -186,6 +208,7 @@ class Executions:
             parent_execution_id=parent,
             shared=self._shared,
             distributed=self._distributed,
+            stopwatch=None if self._on_decided is None else Stopwatch(self.clock.monotonic, self._on_decided),
         )
         if state.is_over:
             live.over.set()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections.abc import Mapping
 from typing import Any, Final
 
 from noetl.control.changes import facts_of
-from noetl.control.executions import Executions, UnknownPlaybookError
+from noetl.control.executions import Executions, Origin, UnknownPlaybookError
 from noetl.control.live import Live, Taker
 from noetl.engine import decide
 from noetl.engine.fold import HEARD
@@ -261,11 +262,13 @@ class Leasing(Executions):
         parent_execution_id: str | None = None,
         reuse: Reuse | None = None,
         trace: str | None = None,
+        secrets: Mapping[str, str] | None = None,
     ) -> str:
         """Starts an execution of a registered playbook."""
         execution_id = execution_id or self._ids.next()
         plan = self.plan(entry)
-        keychain, problem = await self._prepare(plan.playbook, payload)
+        origin = Origin(execution_id, parent_execution_id, secrets or {})
+        keychain, problem = await self._prepare(plan.playbook, payload, origin)
         live = self._opened(
             plan, State(execution_id=execution_id), entry, keychain=keychain, parent=parent_execution_id
         )

@@ -89,6 +89,13 @@ class LogReader(NamedTuple):
     command: Callable[[str, str], Awaitable[CommandRow | None]]
 
 
+class Stopwatch(NamedTuple):
+    """By what decisions are measured, and who hears of it."""
+
+    seconds: Callable[[], float]
+    decided: Callable[[float], None]
+
+
 class ActFailedError(Exception):
     """One of the changes of a batch could not be decided."""
 
@@ -114,6 +121,7 @@ class Live:
         parent_execution_id: str | None = None,
         shared: bool = False,
         distributed: bool = False,
+        stopwatch: Stopwatch | None = None,
     ) -> None:
         """`shared`: other processes write this log too."""
         self.plan = plan
@@ -139,6 +147,7 @@ class Live:
         self._reader = reader
         self._shared = shared
         self._distributed = distributed
+        self._stopwatch = stopwatch
         self._asked: deque[Asked] = deque()
         self._drainer: asyncio.Task[None] | None = None
         self._is_unsure = False
@@ -361,7 +370,7 @@ class Live:
         while True:
             turn = self._turn_on_state()
             try:
-                return turn, [_given(asked, turn) for asked in batch]
+                return turn, self._decided(turn, batch)
             except BodiesNeeded as needed:
                 await self._read_again()
                 for ref in needed.refs:
@@ -370,6 +379,16 @@ class Live:
             except BaseException:
                 await self._read_again()
                 raise
+
+
+    def _decided(self, turn: Turn, batch: list[Asked]) -> list[Any]:
+        """What each of them gives. Only a turn that is decided to its end is measured."""
+        if self._stopwatch is None:
+            return [_given(asked, turn) for asked in batch]
+        began = self._stopwatch.seconds()
+        given = [_given(asked, turn) for asked in batch]
+        self._stopwatch.decided(self._stopwatch.seconds() - began)
+        return given
 
 
 def _given(asked: Asked, turn: Turn) -> Any:  # noqa: ANN401 - whatever the act gives

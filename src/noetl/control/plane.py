@@ -13,7 +13,7 @@ from collections.abc import Awaitable
 from typing import Any, Final
 
 from noetl.control.changes import DUE
-from noetl.control.leasing import Leasing, derived_id
+from noetl.control.leasing import Leasing
 from noetl.engine import decide
 from noetl.engine.leases import run_and_lease
 from noetl.engine.state import State
@@ -35,7 +35,10 @@ class ControlPlane(Leasing):
         """Starts an execution of a playbook in the catalog; the same one again for the same key."""
         execution_id = None
         if request.idempotency_key is not None:
-            execution_id = derived_id("request", request.idempotency_key)
+            # An id like any other, not one made from the key: ids tell the time an execution was asked for.
+            execution_id = await self.store.start_key(
+                request.idempotency_key, self.next_id(), self.clock.now()
+            )
             if await self.store.execution(execution_id) is not None:
                 return execution_id
         entry = await self.catalog_entry(request.path, request.version)
@@ -45,6 +48,7 @@ class ControlPlane(Leasing):
             execution_id=execution_id,
             parent_execution_id=request.parent_execution_id,
             trace=request.trace,
+            secrets=request.secrets,
         )
 
     async def pause(self, execution_id: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from noetl.control.plane import ControlPlane
 from noetl.engine.reuse import CannotRepeatError, reuse_from
 from noetl.engine.state import Data
@@ -17,6 +19,7 @@ async def repeat(
     entry: CatalogEntry | None = None,
     step: str | None = None,
     failed_items: bool = False,
+    secrets: Mapping[str, str] | None = None,
 ) -> str:
     """The id of the execution that does it, on the playbook of the earlier one or on an edited one.
 
@@ -29,4 +32,5 @@ async def repeat(
     entry = entry or earlier.entry
     log = await control.store.events(execution_id)
     reuse = reuse_from(control.plan(entry), execution_id, log, step, failed_items=failed_items)
-    return await control.begin(entry, merge(earlier.state.payload, changes), reuse=reuse)
+    payload = merge(earlier.state.payload, changes)
+    return await control.begin(entry, payload, reuse=reuse, secrets=secrets)

@@ -149,6 +149,11 @@ def readable(values: Data, bodies: Bodies) -> Any:  # noqa: ANN401 - a dict, or 
     return StoredValues(values, bodies) if any(map(is_ref, values.values())) else values
 
 
+def whole(values: Data, bodies: Bodies) -> Data:
+    """The mapping with the values that its references stand for."""
+    return {name: bodies.get(value) if is_ref(value) else value for name, value in values.items()}
+
+
 class CollectedView(View):
     """What `collect` has gathered: a list some of whose parts are stored elsewhere."""
 

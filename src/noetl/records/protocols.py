@@ -57,6 +57,12 @@ class ExecutionRequest(msgspec.Struct, frozen=True, kw_only=True):
     parent_execution_id: str | None = None
     trace: str | None = None
     """The W3C trace context of whoever asks."""
+    secrets: dict[str, str] = {}
+    """Values of whoever asks for variables that the playbook's keychain names. They go into no event."""
+
+    def __repr__(self) -> str:
+        """Without the values: a request must not bring them into a log by accident."""
+        return f"ExecutionRequest(path={self.path!r}, secrets of {sorted(self.secrets)})"
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True):

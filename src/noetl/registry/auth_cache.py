@@ -6,7 +6,10 @@ bound to its key: an entry that was moved, altered or encrypted with a key that 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from noetl.errors import NoetlError
 from noetl.ids import Clock
@@ -111,16 +114,31 @@ class AuthCache:
     async def forget_credential(self, name: str) -> int:
         return await self._store.forget_cached(credential_name=name)
 
-    async def forget_execution(self, execution_id: str) -> int:
-        """What was kept for an execution and for those it started, once it is over."""
-        return await self._store.forget_cached(execution_id=_number(execution_id))
+    async def forget_executions(self, execution_ids: Iterable[str]) -> int:
+        """What was kept for executions that are over, and for those that they started."""
+        return await self._store.forget_cached_of([_number(each) for each in execution_ids])
+
+    async def executions_with(self, name: str) -> list[tuple[str, float]]:
+        """The executions that have an entry of a name of their own, and since when."""
+        found = await self._store.cache_entries(name)
+        return [(str(row.execution_id), row.created_at) for row in found if row.execution_id is not None]
 
     async def clean_up(self) -> int:
         """Removes what has expired, and says how many."""
         return await self._store.forget_cached(expired_by=self._clock.now())
 
-    async def clear(self) -> int:
-        return await self._store.forget_cached()
+    async def renew(self, kept: str) -> None:
+        """Forgets what can be made again, and encrypts the entries of one name with the current key."""
+        names = {row.credential_name for row in await self._store.cache_entries()}
+        for name in names - {kept}:
+            await self.forget_credential(name)
+        for row in await self._store.cache_entries(kept):
+            try:
+                plain = unseal(self._ring, unpacked(row.data_encrypted), ("auth_cache", row.cache_key))
+            except (KeyUnknownError, RecordDamagedError):
+                continue
+            sealed = packed(seal(self._ring, plain, ("auth_cache", row.cache_key)))
+            await self._store.keep_cached(msgspec.structs.replace(row, data_encrypted=sealed))
 
 
 def cache_key(name: str, scope: Scope, cache_type: CacheType) -> str:

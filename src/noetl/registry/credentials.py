@@ -15,6 +15,7 @@ import msgspec
 from noetl.errors import NoetlError
 from noetl.ids import Clock, Snowflakes, timestamp
 from noetl.registry.auth_cache import AuthCache, scope_of
+from noetl.registry.caller_secrets import CALLER
 from noetl.secrets.encryption import About, KeyRing, Sealed, rewrap, seal, unseal
 from noetl.store.codec import decode_json, encode_json
 from noetl.store.registry_protocol import CredentialRow, RegistryStore
@@ -167,7 +168,8 @@ class Credentials:
     async def rotate(self) -> Rotation:
         """Wraps the keys of all credentials with the ring's current master key; no body is touched.
 
-        What is cached is forgotten: it may be encrypted with a key that is about to go.
+        What is cached is forgotten: it may be encrypted with a key that is about to go. Only secrets that
+        callers sent along with executions cannot be had again, so they are encrypted anew.
         """
         rewrapped, unreadable, after = 0, list[str](), ""
         key_id = self._ring.current.key_id
@@ -180,7 +182,7 @@ class Credentials:
                     if refused.code not in ("keys.unknown", "keys.damaged"):
                         raise
                     unreadable.append(row.name)
-        await self.cache.clear()
+        await self.cache.renew(CALLER)
         return Rotation(key_id=key_id, rewrapped=rewrapped, unreadable=tuple(unreadable))
 
     async def key_ids(self) -> frozenset[str]:

@@ -7,6 +7,7 @@ credentials are handed in.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -25,9 +26,17 @@ FetchToken = Callable[[Mapping[str, Any]], Awaitable[tuple[str, float]]]
 FindCredential = Callable[[str], Awaitable[Mapping[str, Any]]]
 """The fields of a stored credential, by its name; a NoetlError says why there are none."""
 
+Fields = dict[str, Any]
+
 TOKEN_FIELDS: Final = ("token", "access_token")
 KEY_FIELDS: Final = ("key", "api_key")
 """Where a credential holds the one text that a `bearer` or an `api_key` stands for."""
+OF_VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
+    "env": (),
+    "bearer": (TOKEN_FIELDS[0], "credential", "path"),
+    "api_key": (KEY_FIELDS[0], "credential", "path"),
+}
+"""Kinds of entries that read a variable, and the fields by which they do not."""
 
 
 class KeychainError(NoetlError):
@@ -44,9 +53,14 @@ class Resolver:
         clock: Clock,
         fetch_token: FetchToken | None = None,
         credentials: FindCredential | None = None,
+        confined: bool = False,
+        hidden: Path | None = None,
     ) -> None:
+        """`folder`: where paths begin. `confined`: and where they stay. `hidden`: a file nobody may read."""
         self._environment = environment
         self._folder = folder
+        self._is_confined = confined
+        self._hidden = hidden
         self._clock = clock
         self._fetch_token = fetch_token
         self._credentials = credentials
@@ -54,36 +68,35 @@ class Resolver:
         """Tokens and when they expire, by all that they were asked for with."""
 
     async def resolve(
-        self, entries: tuple[KeychainEntry, ...], workload: Mapping[str, Any]
+        self,
+        entries: tuple[KeychainEntry, ...],
+        workload: Mapping[str, Any],
+        given: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
-        """Every entry by name; later ones may be made from earlier ones."""
+        """Every entry by name; later ones may be made from earlier ones.
+
+        `given`: variables of whoever asks, which come before those of the environment.
+        """
+        variables = self._environment if not given else {**self._environment, **given}
         found: dict[str, Any] = {}
         for entry in entries:
             scope = Scope({"workload": workload, "keychain": found}, [workload])
-            fields = {name: self._rendered(entry, value, scope) for name, value in entry.fields.items()}
-            found[entry.name] = await self._value(entry, fields)
+            fields = {name: _rendered(entry, value, scope) for name, value in entry.fields.items()}
+            found[entry.name] = await self._value(entry, fields, variables)
         return found
 
-    def _rendered(self, entry: KeychainEntry, value: Any, scope: Scope) -> Any:  # noqa: ANN401 - plain data
-        if not isinstance(value, Template):
-            return value
-        try:
-            return value.evaluate(scope)
-        except TemplateError as error:
-            raise KeychainError(f"keychain entry `{entry.name}`: {error.message}") from error
-
-    async def _value(self, entry: KeychainEntry, fields: dict[str, Any]) -> Any:  # noqa: ANN401
+    async def _value(self, entry: KeychainEntry, fields: Fields, variables: Mapping[str, str]) -> Any:  # noqa: ANN401
         match entry.kind:
             case "env":
-                return self._variable(entry, str(fields.get("var", entry.name)))
+                return _variable(entry, fields, variables)
             case "file":
                 return self._file(entry, fields)
             case "credential" | "postgres_credential":
                 return await self._credential(entry, fields)
             case "bearer":
-                return await self._given(entry, fields, TOKEN_FIELDS)
+                return await self._given(entry, fields, TOKEN_FIELDS, variables)
             case "api_key":
-                return await self._given(entry, fields, KEY_FIELDS)
+                return await self._given(entry, fields, KEY_FIELDS, variables)
             case "oauth2":
                 return await self._token(entry, fields)
             case _:
@@ -91,20 +104,26 @@ class Resolver:
                     f"keychain entry `{entry.name}` is of kind `{entry.kind}`, which needs a server"
                 )
 
-    def _variable(self, entry: KeychainEntry, name: str) -> str:
-        value = self._environment.get(name)
-        if value is None:
-            raise KeychainError(
-                f"keychain entry `{entry.name}`: the environment variable `{name}` is not set"
-            )
-        return value
-
     def _file(self, entry: KeychainEntry, fields: dict[str, Any]) -> str:
-        path = self._folder / str(fields.get("path", entry.name))
+        written = str(fields.get("path", entry.name))
         try:
-            return path.read_text("utf-8").rstrip("\r\n")
-        except (OSError, UnicodeDecodeError) as error:
+            return self._allowed(entry, written).read_text("utf-8").rstrip("\r\n")
+        # A path from outside may hold what no path can: that is a ValueError.
+        except (OSError, ValueError) as error:
             raise KeychainError(f"keychain entry `{entry.name}`: its file cannot be read: {error}") from error
+
+    def _allowed(self, entry: KeychainEntry, written: str) -> Path:
+        """Where a file really lies, links followed; KeychainError for one that is not to be read."""
+        path = (self._folder / written).resolve()
+        if self._is_confined and not path.is_relative_to(self._folder.resolve()):
+            raise KeychainError(
+                f"keychain entry `{entry.name}`: `{written}` is not below the folder that this server reads "
+                "the files of keychains from"
+            )
+        hidden = self._hidden
+        if hidden is not None and hidden.exists() and path.exists() and path.samefile(hidden):
+            raise KeychainError(f"keychain entry `{entry.name}`: the file of the master keys is nobody's")
+        return path
 
     async def _credential(self, entry: KeychainEntry, fields: dict[str, Any]) -> dict[str, Any]:
         """The fields of the credential that an entry names, by default the one of its own name."""
@@ -118,7 +137,13 @@ class Resolver:
         except NoetlError as error:
             raise KeychainError(f"keychain entry `{entry.name}`: {error.message}") from error
 
-    async def _given(self, entry: KeychainEntry, fields: dict[str, Any], names: tuple[str, str]) -> str:
+    async def _given(
+        self,
+        entry: KeychainEntry,
+        fields: dict[str, Any],
+        names: tuple[str, str],
+        variables: Mapping[str, str],
+    ) -> str:
         """A token or key written as a template, in a credential, in a variable, or in a file."""
         if names[0] in fields:
             return str(fields[names[0]])
@@ -133,7 +158,7 @@ class Resolver:
             )
         if "path" in fields:
             return self._file(entry, fields)
-        return self._variable(entry, str(fields.get("var", entry.name)))
+        return _variable(entry, fields, variables)
 
     async def _token(self, entry: KeychainEntry, fields: dict[str, Any]) -> str:
         """A client-credentials token, kept until shortly before it expires."""
@@ -155,3 +180,35 @@ class Resolver:
             raise KeychainError(f"keychain entry `{entry.name}`: {error.message}") from error
         self._tokens[asked_with] = (token, self._clock.monotonic() + lasts)
         return token
+
+
+def variables_named(entries: tuple[KeychainEntry, ...], workload: Mapping[str, Any]) -> frozenset[str]:
+    """The environment variables that a keychain reads.
+
+    A name that is made from a secret, or cannot be made at all, is left out: whoever resolves says why.
+    """
+    scope = Scope({"workload": workload, "keychain": {}}, [workload])
+    found = set()
+    for entry in entries:
+        others = OF_VARIABLES.get(entry.kind)
+        if others is not None and not any(field in entry.fields for field in others):
+            with contextlib.suppress(KeychainError):
+                found.add(str(_rendered(entry, entry.fields.get("var", entry.name), scope)))
+    return frozenset(found)
+
+
+def _rendered(entry: KeychainEntry, value: Any, scope: Scope) -> Any:  # noqa: ANN401 - plain data
+    if not isinstance(value, Template):
+        return value
+    try:
+        return value.evaluate(scope)
+    except TemplateError as error:
+        raise KeychainError(f"keychain entry `{entry.name}`: {error.message}") from error
+
+
+def _variable(entry: KeychainEntry, fields: dict[str, Any], variables: Mapping[str, str]) -> str:
+    name = str(fields.get("var", entry.name))
+    value = variables.get(name)
+    if value is None:
+        raise KeychainError(f"keychain entry `{entry.name}`: the environment variable `{name}` is not set")
+    return value

@@ -1,7 +1,9 @@
 """Takes secret values out of whatever leaves a worker: outcomes, logs, errors.
 
 A secret is searched for as it is and as it appears encoded: base64, URL-encoded, escaped in JSON, and
-each longer line of it alone. What code makes of a secret in other ways cannot be recognised.
+each longer line of it alone. A text that others cut before it came here (the message of an error, the end
+of an output) may begin or end within a secret, which is searched for as well. What code makes of a secret
+in other ways cannot be recognised.
 """
 
 from __future__ import annotations
@@ -19,6 +21,10 @@ MASK: Final = "***"
 SHORTEST: Final = 6
 """Shorter texts appear everywhere by chance."""
 SHORTEST_LINE: Final = 8
+SHORTEST_PIECE: Final = 8
+"""Of a secret that was cut: a shorter piece gives little away, and stands in many texts by chance."""
+CUT: Final = re.compile("(…|[.]{3})")
+"""How programs write that they left something out."""
 PUBLIC_FIELDS: Final = frozenset(
     {"account", "database", "db", "dbname", "host", "hostname", "port", "region", "role", "schema"}
     | {"sslmode", "type", "user", "username", "warehouse"}
@@ -113,6 +119,63 @@ class Redactor:
             yield pattern.sub(MASK.encode(), held[:cut]) if last else held[:cut]
             held = held[cut:]
         yield pattern.sub(MASK.encode(), held)
+
+    def cut_text(self, text: str) -> str:
+        """A text that was cut: at its ends, and where it says so, may be a piece of a secret."""
+        if not self._forms:
+            return text
+        parts = CUT.split(self.text(text))
+        parts[::2] = [self._without_pieces(part) for part in parts[::2]]
+        return "".join(parts)
+
+    def _without_pieces(self, part: str) -> str:
+        """Without the end of a secret at its beginning and the beginning of one at its end."""
+        for form in self._forms:
+            if len(form) <= SHORTEST_PIECE or len(part) < SHORTEST_PIECE:
+                continue
+            if part in form:
+                return MASK
+            end = part.find(form[-SHORTEST_PIECE:], 0, len(form)) + SHORTEST_PIECE
+            if end >= SHORTEST_PIECE and form.endswith(part[:end]):
+                part = MASK + part[end:]
+            begin = self._beginning(part, form, SHORTEST_PIECE)
+            if begin < len(part):
+                part = part[:begin] + MASK
+        return part
+
+    @staticmethod
+    def _beginning(text: str, form: str, least: int) -> int:
+        """Where at the end of a text a secret begins of which at least so much is there; else its length."""
+        begin = text.find(form[:least], max(0, len(text) - len(form) + 1))
+        while begin >= 0 and not form.startswith(text[begin:]):
+            begin = text.find(form[:least], begin + 1)
+        return len(text) if begin < 0 else begin
+
+    def unfinished(self, text: str) -> int:
+        """Where at the end of a text something begins that may become a secret; else its length.
+
+        Whatever follows a line break is told apart by lines, which are searched for on their own.
+        """
+        first = text.rfind("\n") + 1
+        line = text[first:]
+        return first + min((self._beginning(line, form, 1) for form in self._forms), default=len(line))
+
+    def outcome(self, outcome: dict[str, Any]) -> dict[str, Any]:
+        """An outcome as data; what tells of an error was cut by whoever told it."""
+        found: dict[str, Any] = self.data(outcome)
+        if not self._forms or found.get("error") is None:
+            return found
+        found["error"] = self._cut_data(found["error"])
+        if isinstance(found["result"], str):
+            found["result"] = self.cut_text(found["result"])
+        return found
+
+    def _cut_data(self, value: Any) -> Any:  # noqa: ANN401 - plain data
+        if isinstance(value, str):
+            return self.cut_text(value)
+        if isinstance(value, dict):
+            return {key: self._cut_data(item) for key, item in value.items()}
+        return [self._cut_data(item) for item in value] if isinstance(value, list) else value
 
     def data(self, value: Any) -> Any:  # noqa: ANN401 - plain data
         """The value without secrets; keys are searched too."""

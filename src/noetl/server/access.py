@@ -12,7 +12,7 @@ from litestar import delete, get, post
 from litestar.params import FromPath, FromQuery, JSONBody, PathParameter, QueryParameter
 
 from noetl.client.wire import Answer, Invalidated, SessionToken, TokenRequest
-from noetl.registry.credentials import Credential, CredentialDraft, Credentials
+from noetl.registry.credentials import Credential, CredentialDraft, Credentials, Rotation
 from noetl.registry.roles import allows
 from noetl.registry.sessions import Login, Session, Sessions
 from noetl.registry.tokens import IssuedToken, Token
@@ -64,6 +64,15 @@ async def set_credential(
     expected_version: Annotated[int | None, QueryParameter(ge=0, le=2_147_483_647)] = None,
 ) -> Credential:
     return await _credentials(parts).set(data, expected_version=expected_version)
+
+
+@post(
+    "/api/credentials/rotate",
+    summary="Encrypt the keys of all credentials with the server's current master key",
+    status_code=200,
+)
+async def rotate_credentials(parts: Given) -> Rotation:
+    return await _credentials(parts).rotate()
 
 
 @get("/api/credentials", summary="Credentials by name, without their data")
@@ -157,6 +166,7 @@ async def end_session(parts: Given, user_id: FromPath[int], session_id: FromPath
 
 HANDLERS: Final = (
     set_credential,
+    rotate_credentials,
     list_credentials,
     show_credential,
     delete_credential,

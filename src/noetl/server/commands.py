@@ -33,7 +33,6 @@ from noetl.client.wire import (
     TakeRequest,
     UnderLease,
 )
-from noetl.ids import seconds_of
 from noetl.records.command import HeldLease
 from noetl.records.protocols import LeaseLostError
 from noetl.records.report import (
@@ -48,16 +47,14 @@ from noetl.records.report import (
     Verdict,
 )
 from noetl.server.auth import check_protocol
-from noetl.server.metrics import state_of
 from noetl.server.parts import Asking, Caller, Given, Parts
 from noetl.server.problems import RequestError
 from noetl.server.views import queue_row
-from noetl.store.protocol import CommandRow
 
-MOST_COUNTED: Final = 10_000
 MOST_REMEMBERED: Final = 100_000
 WAIT_SLICE: Final = 1.0
 """Waiting is done in pieces of this many seconds, so that a server that stops does not keep workers."""
+CLOSED_SECONDS: Final = 0.1
 OVER: Final = "the lease is over, or another worker has it"
 
 CommandPath = Annotated[str, PathParameter(min_length=1, max_length=200, description="The id of a command.")]
@@ -107,17 +104,21 @@ async def claim(
     asked = msgspec.structs.replace(
         data, worker_id=caller.worker_id(data.worker_id), limit=max(1, min(data.limit, 1_000))
     )
-    left = max(0.0, min(data.wait_seconds, parts.options.max_wait_seconds))
+    asked = msgspec.structs.replace(asked, wait_seconds=0.0)
+    loop = asyncio.get_running_loop()
+    until = loop.time() + max(0.0, min(data.wait_seconds, parts.options.max_wait_seconds))
     gone = asyncio.create_task(_left(request))
     try:
-        while True:
-            piece = min(left, WAIT_SLICE)
-            found = await parts.control.claim(msgspec.structs.replace(asked, wait_seconds=piece))
-            left -= piece
-            # Work for a worker that has gone would only wait for its lease to run out.
-            if found or left <= 0 or gone.done() or parts.stopping.is_set():
+        await asyncio.sleep(0)  # a caller that has gone already is noticed before anything is leased to it
+        # Work for a worker that has gone would only wait for its lease to run out.
+        while not gone.done():
+            found = await parts.control.claim(asked)
+            left = until - loop.time()
+            if found or left <= 0 or parts.stopping.is_set():
                 parts.owners.note(asked.worker_id, found)
                 return Claimed(commands=found)
+            await _something_may_be_there(parts, asked, min(left, WAIT_SLICE), gone)
+        return Claimed(commands=())
     finally:
         gone.cancel()
 
@@ -126,6 +127,21 @@ async def _left(request: Request[Any, Any, Any]) -> None:
     """Waits until the caller breaks the connection off."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
+
+
+async def _something_may_be_there(
+    parts: Parts, asked: Claim, seconds: float, gone: asyncio.Task[None]
+) -> None:
+    """Returns when it is time to look into the queue again, or the caller has gone."""
+    woken = asyncio.ensure_future(parts.control.bus.wait(asked.pool, seconds, asked.limit))
+    try:
+        await asyncio.wait({woken, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if woken.done() and not woken.result():
+            # A bus that is closed answers at once; asking in a circle would be no waiting.
+            await asyncio.sleep(0 if parts.control.bus.is_up else min(seconds, CLOSED_SECONDS))
+    finally:
+        woken.cancel()
+        await asyncio.gather(woken, return_exceptions=True)
 
 
 @post("/api/commands/heartbeat", summary="Renew leases", status_code=200)
@@ -257,23 +273,18 @@ async def queue(
     condition: Annotated[CommandState | None, QueryParameter(name="state")] = None,
     limit: Annotated[int, QueryParameter(ge=1, le=1_000)] = 100,
 ) -> QueueView:
-    rows = await parts.store.commands(execution_id=execution_id, limit=MOST_COUNTED)
-    matching = [
-        row
-        for row in rows
-        if (pool is None or row.pool == pool) and (condition is None or state_of(row) == condition)
+    rows = await parts.store.commands(execution_id=execution_id, pool=pool, state=condition, limit=limit)
+    counted = [
+        each
+        for each in await parts.store.queue(execution_id=execution_id)
+        if pool in (None, each.pool) and condition in (None, each.state)
     ]
-    waiting = [row for row in matching if state_of(row) == "free" and row.created_at]
-    now = parts.clock.now()
+    oldest = min((each.oldest for each in counted if each.oldest is not None), default=None)
     return QueueView(
-        commands=tuple(map(queue_row, matching[:limit])),
-        depth=len(matching),
-        oldest_seconds=max((_waits(row, now) for row in waiting), default=None),
+        commands=tuple(map(queue_row, rows)),
+        depth=sum(each.depth for each in counted),
+        oldest_seconds=None if oldest is None else max(0.0, parts.clock.now() - oldest),
     )
-
-
-def _waits(row: CommandRow, now: float) -> float:
-    return max(0.0, now - max(seconds_of(row.created_at), row.not_before))
 
 
 WORKER_HANDLERS: Final = (report, keep_body)

@@ -31,7 +31,7 @@ from noetl.client.wire import (
     StepList,
 )
 from noetl.control.repeating import repeat
-from noetl.ids import seconds_of
+from noetl.ids import seconds_of, timestamp
 from noetl.playbook.graph import Graph, graph_of
 from noetl.playbook.load import load
 from noetl.records.protocols import ExecutionRequest
@@ -47,10 +47,8 @@ from noetl.server.problems import (
 from noetl.server.stored import whole
 from noetl.server.tracing import is_traceparent
 from noetl.server.views import execution_view, step_views, summary_of
-from noetl.store.protocol import ExecutionRow
+from noetl.store.protocol import ExecutionRow, ListOrder
 
-MOST_LOOKED_AT: Final = 2_000
-"""Rows that are read for one page when a filter leaves most of them out."""
 DRAWN: Final = {
     "text": "text/plain",
     "mermaid": "text/plain",
@@ -90,6 +88,7 @@ async def start(
         idempotency_key=data.idempotency_key or idempotency_key,
         parent_execution_id=data.parent_execution_id,
         trace=trace if trace is not None and is_traceparent(trace) else None,
+        secrets=data.secrets,
     )
     execution_id = await parts.control.start(request)
     bind_contextvars(execution_id=execution_id)
@@ -115,7 +114,7 @@ def _playbook(data: StartRequest) -> tuple[str, int | None]:
     return path, int(version)
 
 
-@get("/api/executions", summary="Executions, the newest first")
+@get("/api/executions", summary="Executions, the newest or the oldest first")
 async def listed(
     parts: Given,
     status: Status = None,
@@ -124,34 +123,32 @@ async def listed(
     since: Annotated[
         str | None, QueryParameter(max_length=40, description="RFC 3339: those asked for then or later.")
     ] = None,
+    order: FromQuery[ListOrder] = "newest",
     cursor: Annotated[str | None, QueryParameter(min_length=1, max_length=100)] = None,
     limit: Limit = 50,
 ) -> ExecutionPage:
-    """A page may be shorter than its limit while it has a cursor: go on until there is none."""
-    earliest = None if since is None else _moment(since)
-    rows: list[ExecutionRow] = []
-    last, looked_at, more = None if cursor is None else _uncovered(cursor), 0, True
-    while more and len(rows) < limit and looked_at < MOST_LOOKED_AT:
-        wanted = limit - len(rows)
-        found = await parts.store.executions(status=status, path=path, before=last, limit=wanted)
-        more = len(found) == wanted
-        looked_at += len(found)
-        for row in found:
-            last = row.execution_id
-            if parent is not None and row.parent_execution_id != parent:
-                continue
-            if earliest is None or seconds_of(row.requested_at) >= earliest:
-                rows.append(row)
+    """With `since` they go by when they were asked for, otherwise by when they came in."""
+    found = await parts.store.executions(
+        status=status,
+        path=path,
+        parent=parent,
+        since=None if since is None else _moment(since),
+        order=order,
+        before=None if cursor is None else _uncovered(cursor),
+        limit=limit + 1,  # one more than is shown tells whether there are more
+    )
+    rows = found[:limit]
     return ExecutionPage(
         executions=tuple(map(summary_of, rows)),
-        cursor=_covered(last) if more and last is not None else None,
+        cursor=_covered(rows[-1].execution_id) if len(found) > limit else None,
     )
 
 
-def _moment(written: str) -> float:
+def _moment(written: str) -> str:
+    """As the store has moments."""
     try:
-        return seconds_of(written)
-    except ValueError as error:
+        return timestamp(seconds_of(written))
+    except (ValueError, OverflowError) as error:
         raise RequestError("`since` is no moment as RFC 3339 writes it") from error
 
 
@@ -298,6 +295,7 @@ async def retry(
         entry=entry,
         step=wanted.step,
         failed_items=wanted.failed_items,
+        secrets=wanted.secrets,
     )
     return Response(
         Started(execution_id=started), status_code=201, headers={"Location": f"/api/executions/{started}"}

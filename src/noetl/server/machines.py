@@ -26,7 +26,6 @@ from noetl.playbook.load import load
 from noetl.records.report import PROTOCOL
 from noetl.registry.runtime import Registration, Runtime
 from noetl.server.auth import check_protocol
-from noetl.server.commands import MOST_COUNTED
 from noetl.server.metrics import CONTENT_TYPE, TaskKinds, task_kinds
 from noetl.server.parts import Asking, Caller, Given, Parts
 from noetl.server.problems import ForbiddenError
@@ -80,7 +79,7 @@ async def metrics(parts: Given) -> Response[bytes]:
 
     found = parts.observer.metrics
     await found.settle(kinds_of)
-    found.queue(await parts.store.commands(limit=MOST_COUNTED), parts.clock.now())
+    found.queue(await parts.store.queue(), parts.clock.now())
     return Response(found.page(), media_type=CONTENT_TYPE)
 
 

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from noetl.ids import seconds_of
 from noetl.playbook.model import Block, Case, Node, Parallel, Playbook, Task, TaskAction
 from noetl.records.event import Event
-from noetl.store.protocol import CommandRow
+from noetl.store.protocol import QueueCount
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST.partition("; charset")[0]
 """Without its charset, which is added to every text that is answered."""
@@ -118,28 +117,17 @@ class Metrics:
                     self._kinds.popitem(last=False)
             self._observe(done, kinds)
 
-    def queue(self, rows: list[CommandRow], now: float) -> None:
+    def queue(self, counted: list[QueueCount], now: float) -> None:
         """Takes the queue as it is now."""
         self._depth.clear()
         self._age.clear()
-        for row in rows:
-            self._depth.labels(row.pool, state_of(row)).inc()
-        oldest: dict[str, float] = {}
-        for row in rows:
-            if state_of(row) == "free" and row.created_at:
-                since = now - max(seconds_of(row.created_at), row.not_before)
-                oldest[row.pool] = max(oldest.get(row.pool, 0.0), since)
-        for pool, age in oldest.items():
-            self._age.labels(pool).set(age)
+        for each in counted:
+            self._depth.labels(each.pool, each.state).set(each.depth)
+            if each.oldest is not None:
+                self._age.labels(each.pool).set(max(0.0, now - each.oldest))
 
     def page(self) -> bytes:
         return generate_latest(self.registry)
-
-
-def state_of(row: CommandRow) -> Literal["free", "leased", "held"]:
-    if row.is_held:
-        return "held"
-    return "free" if row.worker_id is None else "leased"
 
 
 def task_kinds(playbook: Playbook) -> TaskKinds:

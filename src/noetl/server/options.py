@@ -35,6 +35,8 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How long requests under way may take once the server is told to stop."""
     credential_cache_seconds: int = 3_600
     """How long `auth_cache` keeps what was handed out."""
+    retention_days: float | None = None
+    """How long executions are kept once they are over; None: for ever."""
     trace_endpoint: str | None = None
     """Where spans are sent by OTLP over HTTP; None: nowhere."""
     log_level: str = "info"

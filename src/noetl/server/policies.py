@@ -70,6 +70,7 @@ POLICIES: Final[dict[tuple[str, str], Policy]] = {
     ("POST", "/api/context/render"): Policy("templates:render"),
     ("GET", "/api/results/{ref}"): Policy("results:read"),
     ("POST", "/api/credentials"): Policy("credentials:write"),
+    ("POST", "/api/credentials/rotate"): Policy("credentials:write"),
     ("GET", "/api/credentials"): Policy("credentials:read"),
     ("GET", "/api/credentials/{identifier}"): Policy("credentials:read"),
     ("DELETE", "/api/credentials/{identifier}"): Policy("credentials:write"),

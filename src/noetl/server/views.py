@@ -16,8 +16,8 @@ from noetl.client.wire import (
     StepView,
 )
 from noetl.ids import seconds_of
-from noetl.server.metrics import state_of
 from noetl.server.parts import ExecutionState, StepState
+from noetl.store.leases import state_of
 from noetl.store.protocol import CatalogEntry, CommandRow, ExecutionRow
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from noetl.store.protocol import CommandRow, Fence
+from noetl.store.protocol import CommandRow, CommandState, Fence
 
 LONGEST_LEASE: Final = 1e9
 """Thirty years: a lease that is to have no end has this one, which every database can add to a time."""
@@ -54,3 +54,9 @@ def holds(fence: Fence, row: CommandRow | None, now: float) -> bool:
 def waiting_order(row: CommandRow) -> tuple[str, int, str]:
     """The longest waiting first; ids of one moment in the order they were made."""
     return row.created_at, len(row.command_id), row.command_id
+
+
+def state_of(row: CommandRow) -> CommandState:
+    if row.is_held:
+        return "held"
+    return "free" if row.worker_id is None else "leased"

@@ -14,22 +14,25 @@ from typing import Any
 import msgspec
 
 from noetl.errors import NoetlError
-from noetl.ids import Clock, SystemClock
+from noetl.ids import Clock, SystemClock, seconds_of, timestamp
 from noetl.records.event import Event
 from noetl.store.codec import decode_event, decode_iteration_result, decode_json, encode_event, encode_json
 from noetl.store.consistency import require_consistent
 from noetl.store.idempotency import KeyReusedError, says_the_same
-from noetl.store.leases import begun, claimed, freed, held, holds, is_over, lease_end, waiting_order
+from noetl.store.leases import begun, claimed, freed, held, holds, is_over, lease_end, state_of, waiting_order
 from noetl.store.protocol import (
     Append,
     AppendConflict,
     BodyRow,
     CatalogEntry,
     CommandRow,
+    CommandState,
     ExecutionRow,
     Fence,
     InboxRow,
     LeaseFenced,
+    ListOrder,
+    QueueCount,
     StoreError,
     TimerRow,
 )
@@ -60,6 +63,7 @@ class MemoryStore:
         self._bodies: dict[str, BodyRow] = {}
         self._catalog: dict[str, list[CatalogEntry]] = {}
         self._inbox: dict[str, bytes] = {}
+        self._start_keys: dict[str, tuple[str, float]] = {}
         self._changed = True
         self._closed = False
 
@@ -205,26 +209,77 @@ class MemoryStore:
         *,
         status: str | None = None,
         path: str | None = None,
+        parent: str | None = None,
+        since: str | None = None,
+        order: ListOrder = "newest",
         before: str | None = None,
         limit: int = 50,
     ) -> list[ExecutionRow]:
-        newest_first = list(reversed(self._logs))
+        listed = [log.row for log in self._logs.values()]
+        if since is not None:
+            listed.sort(key=lambda row: row.requested_at)
+        if order == "newest":
+            listed.reverse()
         if before is not None:
-            found = newest_first.index(before) + 1 if before in self._logs else len(newest_first)
-            newest_first = newest_first[found:]
-        rows = (self._logs[execution_id].row for execution_id in newest_first)
-        wanted = [row for row in rows if status in (None, row.status) and path in (None, row.path)]
+            place = next((n for n, row in enumerate(listed) if row.execution_id == before), len(listed))
+            listed = listed[place + 1 :]
+        wanted = [
+            row
+            for row in listed
+            if status in (None, row.status)
+            and path in (None, row.path)
+            and parent in (None, row.parent_execution_id)
+            and (since is None or row.requested_at >= since)
+        ]
         return wanted[:limit]
 
-    async def commands(self, *, execution_id: str | None = None, limit: int = 100) -> list[CommandRow]:
+    async def start_key(self, key: str, execution_id: str, now: float) -> str:
+        self._require_open()
+        return self._start_keys.setdefault(key, (execution_id, now))[0]
+
+    async def forget_before(self, moment: float) -> int:
+        self._require_open()
+        ends = timestamp(moment)
+        gone = [
+            name for name, log in self._logs.items() if log.row.finished_at and log.row.finished_at < ends
+        ]
+        for name in gone:
+            del self._logs[name]
+        self._bodies = {key: row for key, row in self._bodies.items() if row.execution_id not in gone}
+        self._start_keys = {
+            key: (name, asked)
+            for key, (name, asked) in self._start_keys.items()
+            if asked >= moment or name in self._logs
+        }
+        return len(gone)
+
+    async def commands(
+        self,
+        *,
+        execution_id: str | None = None,
+        pool: str | None = None,
+        state: CommandState | None = None,
+        limit: int = 100,
+    ) -> list[CommandRow]:
         found = [
             command
             for name, log in self._logs.items()
             if execution_id in (None, name)
             for command in log.commands.values()
+            if pool in (None, command.pool) and state in (None, state_of(command))
         ]
         found.sort(key=waiting_order)
         return found[:limit]
+
+    async def queue(self, *, execution_id: str | None = None) -> list[QueueCount]:
+        counted: dict[tuple[str, CommandState], list[CommandRow]] = {}
+        for name, log in self._logs.items():
+            for row in log.commands.values() if execution_id in (None, name) else ():
+                counted.setdefault((row.pool, state_of(row)), []).append(row)
+        return [
+            QueueCount(pool=pool, state=state, depth=len(rows), oldest=_oldest(rows, state))
+            for (pool, state), rows in sorted(counted.items())
+        ]
 
     async def command(self, execution_id: str, command_id: str) -> CommandRow | None:
         log = self._logs.get(execution_id)
@@ -350,3 +405,10 @@ def _own_row(row: ExecutionRow) -> ExecutionRow:
     return (
         row if row.error is None else msgspec.structs.replace(row, error=decode_json(encode_json(row.error)))
     )
+
+
+def _oldest(rows: list[CommandRow], state: CommandState) -> float | None:
+    if state != "free":
+        return None
+    since = (max(seconds_of(row.created_at), row.not_before) for row in rows if row.created_at)
+    return min(since, default=None)

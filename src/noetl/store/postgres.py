@@ -8,7 +8,7 @@ what they answer. A request to another process needs no inbox: whoever reaches t
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import psycopg
@@ -17,6 +17,7 @@ from noetl.errors import NoetlError
 from noetl.records.event import Event
 from noetl.store.codec import decode_event, decode_iteration_result, decode_json
 from noetl.store.leases import LONGEST_LEASE, waiting_order
+from noetl.store.listing import list_query
 from noetl.store.postgres_changes import Fields, prepare
 from noetl.store.postgres_connections import Connections, Pool
 from noetl.store.postgres_errors import store_error
@@ -29,9 +30,12 @@ from noetl.store.protocol import (
     BodyRow,
     CatalogEntry,
     CommandRow,
+    CommandState,
     ExecutionRow,
     Fence,
     InboxRow,
+    ListOrder,
+    QueueCount,
     StoreError,
     TimerRow,
 )
@@ -101,7 +105,12 @@ class PostgresStore:
         The log goes by whole weeks, so what ended in the week of that moment stays until it is over.
         """
         (found,) = await self._rows("forget_before", moment=moment)
+        await self._rows("forget_start_keys", moment=moment)
         return int(found["forgotten"])
+
+    async def start_key(self, key: str, execution_id: str, now: float) -> str:
+        (found,) = await self._rows("start_key", key=key, execution_id=number_of(execution_id), now=now)
+        return str(found["execution_id"])
 
     # --- the queue ---------------------------------------------------------------------------------------
 
@@ -135,12 +144,27 @@ class PostgresStore:
         found = await self._row("command", execution_id=number_or_none(execution_id), command_id=command_id)
         return None if found is None else _command(found)
 
-    async def commands(self, *, execution_id: str | None = None, limit: int = 100) -> list[CommandRow]:
-        if execution_id is None:
-            found = await self._rows("commands", limit=limit)
-        else:
-            found = await self._rows("commands_of", execution_id=number_or_none(execution_id), limit=limit)
+    async def commands(
+        self,
+        *,
+        execution_id: str | None = None,
+        pool: str | None = None,
+        state: CommandState | None = None,
+        limit: int = 100,
+    ) -> list[CommandRow]:
+        found = await self._rows(
+            "commands" if execution_id is None else "commands_of",
+            execution_id=number_or_none(execution_id),
+            pool=pool,
+            state=state,
+            limit=limit,
+        )
         return [_command(row) for row in found]
+
+    async def queue(self, *, execution_id: str | None = None) -> list[QueueCount]:
+        query = "queue" if execution_id is None else "queue_of"
+        found = await self._rows(query, execution_id=number_or_none(execution_id))
+        return [QueueCount(**row) for row in found]
 
     async def timers_due(self, now: float, limit: int = 100) -> list[TimerRow]:
         return [
@@ -186,20 +210,18 @@ class PostgresStore:
         *,
         status: str | None = None,
         path: str | None = None,
+        parent: str | None = None,
+        since: str | None = None,
+        order: ListOrder = "newest",
         before: str | None = None,
         limit: int = 50,
     ) -> list[ExecutionRow]:
-        query = "executions" + ("_of_path" if path is not None else "")
-        query += "_with_status" if status is not None else ""
-        found = await self._rows(
-            query,
-            status=status,
-            path=path,
-            pages=before is not None,
-            before=number_or_none(before),
-            limit=limit,
-        )
-        return [_execution(row) for row in found]
+        wanted: dict[str, object] = {
+            "status": status, "path": path, "parent": parent, "since": since, "before": before
+        }  # fmt: skip
+        query = list_query(_QUERIES, wanted, order, by_time=since is not None)
+        numbers = {"parent": number_or_none(parent), "before": number_or_none(before), "limit": limit}
+        return [_execution(row) for row in await self._found(query, wanted | numbers)]
 
     async def open_children(self, execution_id: str) -> list[str]:
         found = await self._rows("open_children", execution_id=number_or_none(execution_id))
@@ -256,9 +278,12 @@ class PostgresStore:
         return found[0] if found else None
 
     async def _rows(self, query: str, **values: object) -> list[Fields]:
+        return await self._found(_QUERIES[query], values)
+
+    async def _found(self, query: str, values: Mapping[str, object]) -> list[Fields]:
         async with self._connections.one() as connection:
             try:
-                cursor = await connection.execute(_QUERIES[query], escaped(values), binary=True)
+                cursor = await connection.execute(query, escaped(values), binary=True)
                 found = await cursor.fetchall() if cursor.description else []
             except psycopg.Error as error:
                 raise store_error(error, self._url) from error

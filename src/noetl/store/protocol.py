@@ -8,7 +8,7 @@ append continues the log it was decided on, and that a key is not used for two d
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -47,6 +47,10 @@ class Fence(msgspec.Struct, frozen=True, kw_only=True):
     """It must also have run out by the store's clock: no beat may have come in between."""
 
 
+CommandState: TypeAlias = Literal["free", "leased", "held"]
+ListOrder: TypeAlias = Literal["newest", "oldest"]
+
+
 class CommandRow(msgspec.Struct, frozen=True, kw_only=True):
     """A piece of work in the queue: free, leased to a worker, or held back while it waits."""
 
@@ -68,6 +72,16 @@ class CommandRow(msgspec.Struct, frozen=True, kw_only=True):
     """Parked, or of a paused execution: nobody may claim it."""
     last_seq: int | None = None
     """Of a row that was just claimed: how far the log of its execution goes, where the store says so."""
+
+
+class QueueCount(msgspec.Struct, frozen=True, kw_only=True):
+    """How many commands of a pool are in one state."""
+
+    pool: str
+    state: CommandState
+    depth: int
+    oldest: float | None = None
+    """Of free ones: seconds since 1970 from which the longest waiting could have been begun."""
 
 
 class TimerRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -188,10 +202,27 @@ class Store(Protocol):
         *,
         status: str | None = None,
         path: str | None = None,
+        parent: str | None = None,
+        since: str | None = None,
+        order: ListOrder = "newest",
         before: str | None = None,
         limit: int = 50,
     ) -> list[ExecutionRow]:
-        """The newest first; `before` is an execution id to page on from."""
+        """The newest or the oldest first; `before` is the execution to page on from.
+
+        `parent`: called by that one. `since`: asked for then (as `requested_at` has it) or later.
+        """
+        ...
+
+    async def start_key(self, key: str, execution_id: str, now: float) -> str:
+        """The execution that a key stands for: the one it was first given with, begun by now or not."""
+        ...
+
+    async def forget_before(self, moment: float) -> int:
+        """Removes executions that ended before a moment, with all that is theirs, and says how many.
+
+        The moment is in seconds since 1970. A store that keeps logs by the week may keep some a week longer.
+        """
         ...
 
     async def append_all(self, changes: Sequence[Append]) -> list[NoetlError | None]:
@@ -219,7 +250,20 @@ class Store(Protocol):
         """Child executions of an execution that are not over."""
         ...
 
-    async def commands(self, *, execution_id: str | None = None, limit: int = 100) -> list[CommandRow]: ...
+    async def commands(
+        self,
+        *,
+        execution_id: str | None = None,
+        pool: str | None = None,
+        state: CommandState | None = None,
+        limit: int = 100,
+    ) -> list[CommandRow]:
+        """The longest waiting first."""
+        ...
+
+    async def queue(self, *, execution_id: str | None = None) -> list[QueueCount]:
+        """The commands of each pool and state, counted where they lie."""
+        ...
 
     async def timers_due(self, now: float, limit: int = 100) -> list[TimerRow]: ...
 

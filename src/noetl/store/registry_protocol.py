@@ -6,6 +6,7 @@ anything. Moments are seconds since 1970 and come from the caller, so that one c
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
@@ -137,16 +138,13 @@ class RegistryStore(Protocol):
         ...
 
     async def forget_cached(
-        self,
-        *,
-        credential_name: str | None = None,
-        execution_id: int | None = None,
-        expired_by: float | None = None,
+        self, *, credential_name: str | None = None, expired_by: float | None = None
     ) -> int:
-        """Removes the entries that meet all that is given, and says how many.
+        """Removes the entries that meet all that is given, and says how many."""
+        ...
 
-        To an execution belong those of its children too.
-        """
+    async def forget_cached_of(self, execution_ids: Sequence[int]) -> int:
+        """Removes the entries of executions and of their children, and says how many."""
         ...
 
     async def add_token(self, row: TokenRow) -> bool:

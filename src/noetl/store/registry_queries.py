@@ -116,14 +116,14 @@ class QueryRegistry:
         return _all(await self._one("cache_entries", {"credential_name": credential_name}), CacheRow)
 
     async def forget_cached(
-        self,
-        *,
-        credential_name: str | None = None,
-        execution_id: int | None = None,
-        expired_by: float | None = None,
+        self, *, credential_name: str | None = None, expired_by: float | None = None
     ) -> int:
-        wanted = {"credential_name": credential_name, "execution_id": execution_id, "expired_by": expired_by}
+        wanted = {"credential_name": credential_name, "expired_by": expired_by}
         return len(await self._one("forget_cached", wanted))
+
+    async def forget_cached_of(self, execution_ids: Sequence[int]) -> int:
+        wanted = {"execution_ids": encode_json(list(execution_ids)).decode()}
+        return len(await self._one("forget_cached_of", wanted))
 
     async def add_token(self, row: TokenRow) -> bool:
         return bool(await self._one("insert_token", _values(row)))

@@ -16,17 +16,22 @@ from pathlib import Path
 from typing import Any, Final
 
 from noetl.errors import NoetlError
+from noetl.ids import timestamp
 from noetl.records.event import Event
 from noetl.store.codec import decode_event, decode_iteration_result, decode_json, encode_json
 from noetl.store.leases import lease_end, waiting_order
+from noetl.store.listing import list_query
 from noetl.store.protocol import (
     Append,
     BodyRow,
     CatalogEntry,
     CommandRow,
+    CommandState,
     ExecutionRow,
     Fence,
     InboxRow,
+    ListOrder,
+    QueueCount,
     StoreError,
     TimerRow,
 )
@@ -231,22 +236,56 @@ class SqliteStore:
         *,
         status: str | None = None,
         path: str | None = None,
+        parent: str | None = None,
+        since: str | None = None,
+        order: ListOrder = "newest",
         before: str | None = None,
         limit: int = 50,
     ) -> list[ExecutionRow]:
-        query = _QUERIES["executions" if status is None else "executions_with_status"]
-        wanted = {"path": path, "before": before, "limit": limit}
-        if status is not None:
-            wanted["status"] = status
+        wanted = {
+            "status": status, "path": path, "parent": parent, "since": since, "before": before, "limit": limit
+        }  # fmt: skip
+        query = list_query(_QUERIES, wanted, order, by_time=since is not None)
         found = await self._reader.read(lambda on: on.execute(query, wanted).fetchall())
         return [_execution(row) for row in found]
 
-    async def commands(self, *, execution_id: str | None = None, limit: int = 100) -> list[CommandRow]:
-        if execution_id is None:
-            found = await self._rows("commands", limit)
-        else:
-            found = await self._rows("commands_of", execution_id, limit)
+    async def start_key(self, key: str, execution_id: str, now: float) -> str:
+        self._require_owner()
+
+        def write(connection: sqlite3.Connection) -> str:
+            connection.execute(_QUERIES["put_start_key"], (key, execution_id, now))
+            return str(connection.execute(_QUERIES["start_key"], (key,)).fetchone()[0])
+
+        return await self._writer.run(write)
+
+    async def forget_before(self, moment: float) -> int:
+        self._require_owner()
+
+        def write(connection: sqlite3.Connection) -> int:
+            ends = (timestamp(moment),)
+            connection.execute(_QUERIES["forget_bodies"], ends)
+            forgotten = connection.execute(_QUERIES["forget_executions"], ends).rowcount
+            connection.execute(_QUERIES["forget_start_keys"], (moment,))
+            return forgotten
+
+        return await self._writer.run(write)
+
+    async def commands(
+        self,
+        *,
+        execution_id: str | None = None,
+        pool: str | None = None,
+        state: CommandState | None = None,
+        limit: int = 100,
+    ) -> list[CommandRow]:
+        wanted = {"execution_id": execution_id, "pool": pool, "state": state, "limit": limit}
+        found = await self._reader.read(lambda on: on.execute(_QUERIES["commands"], wanted).fetchall())
         return [command_of(row) for row in found]
+
+    async def queue(self, *, execution_id: str | None = None) -> list[QueueCount]:
+        wanted = {"execution_id": execution_id}
+        found = await self._reader.read(lambda on: on.execute(_QUERIES["queue"], wanted).fetchall())
+        return [QueueCount(pool=row[0], state=row[1], depth=row[2], oldest=row[3]) for row in found]
 
     async def command(self, execution_id: str, command_id: str) -> CommandRow | None:
         found = await self._row("command", execution_id, command_id)

@@ -276,11 +276,12 @@ class ErrorLines:
             return
         self._left -= len(piece)
         *lines, self._open = (self._open + text).split("\n")
-        if len(self._open) > LONGEST_LINE:
-            lines.append(self._open)
+        whole = "".join(f"{line}\n" for line in lines)
+        if len(self._open) > LONGEST_LINE:  # no line break: what follows may belong to the same word
+            whole += self._open
             self._open = ""
-        if lines:
-            self._log("\n".join(lines) + "\n")
+        if whole:
+            self._log(whole)
         if self._left <= 0:
             self._log("(the rest of the standard error is left out)\n")
             self._open = ""

@@ -51,6 +51,8 @@ class TaskContext:
         """The signal this call took, by its place in the log."""
         self._log: list[str] = []
         self._log_size = 0
+        self._held: dict[Literal["stdout", "stderr"], str] = {}
+        """The end of what was printed so far, where a secret may begin that goes on in the next piece."""
 
     @property
     def results(self) -> ResultBodies:
@@ -156,7 +158,16 @@ class TaskContext:
         self._lease.redactor.register(value, f"a secret of task `{self._task.label}`")
 
     def log(self, stream: Literal["stdout", "stderr"], text: str) -> None:
-        text = self._lease.redactor.text(text)
+        redactor = self._lease.redactor
+        if redactor.knows_secrets:
+            text = redactor.text(self._held.pop(stream, "") + text)
+            end = redactor.unfinished(text)
+            if end < len(text):
+                text, self._held[stream] = text[:end], text[end:]
+        if text:
+            self._show(stream, text)
+
+    def _show(self, stream: Literal["stdout", "stderr"], text: str) -> None:
         self._log.append(text)
         self._log_size += len(text)
         while self._log_size > 2 * LOG_CHARACTERS and len(self._log) > 1:
@@ -164,4 +175,8 @@ class TaskContext:
         self._lease.worker.show_log(self._lease, self._task.label, stream, text)
 
     def taken_log(self) -> str:
+        """What was printed, when nothing more comes: its end may have been cut."""
+        for stream, held in self._held.items():
+            self._show(stream, self._lease.redactor.cut_text(held))
+        self._held = {}
         return "".join(self._log)[-LOG_CHARACTERS:]

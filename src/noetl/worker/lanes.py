@@ -47,7 +47,9 @@ class LoopShare:
         self._lease = lease
         self._width = width
         self.waiting: deque[int] = deque(sorted(given))
-        self._seen = set(given)
+        self._given = frozenset(given)
+        self._highest = -1
+        """Of those handed out on the way: they come in the order of their indexes."""
         self._failures: list[Data] = []
         self._idle: deque[asyncio.Future[None]] = deque()
         self._busy = 0
@@ -102,9 +104,9 @@ class LoopShare:
         self._take((await self._lease.report([], asks=True)).iterations)
 
     def _take(self, iterations: tuple[int, ...]) -> None:
-        """Answers may overlap: what was seen before is under way or over."""
+        """Answers may overlap, and an old one come late: what was seen before is under way or over."""
         for index in iterations:
-            if index not in self._seen:
-                self._seen.add(index)
+            if index > self._highest and index not in self._given:
+                self._highest = index
                 self.waiting.append(index)
         self._wake_idle(len(self.waiting))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from noetl.engine.bodies import whole
 from noetl.engine.frames import apply_task_done, finished_result, leave_block
 from noetl.engine.moments import result_names, with_names
 from noetl.engine.pipeline import Ended, Then, action_id, after, asks_about_outcome, before, runaway, upcoming
@@ -212,7 +213,7 @@ class Pipeline:
             call = within(call, self._poll_left(task.poll, scope))
         context = lease.tool_context(tool, call, self.frame.since, self.commit)
         raw = await run_tool(kind, call, context, on_quiet=self.commit, now=lease.now)
-        outcome: Data = lease.redactor.data(outcome_to_data(raw))
+        outcome: Data = lease.redactor.outcome(outcome_to_data(raw))
         about["log"] = context.taken_log()
         about["signal"] = context.signal
         short = shorten(outcome, lease.execution_id, call.spec)
@@ -253,7 +254,7 @@ class Pipeline:
             args = render_args(task.args, inner, lease.redactor) if task.args else call_args
             call_args = {**call_args, **(args if isinstance(args, dict) else {})}
         elif not task.args:
-            args = self.call_args
+            args = whole(self.call_args, self.around.bodies)
         about["args"] = call_args
         spec = lease.spec(called, task, self.loops)
         ids = {name: about[name] for name in ("label", "task_run_id", "attempt", "action_id")}

@@ -56,9 +56,10 @@ class WaitingCase(CaseRun):
         await self.enter()
         await self.pipeline.commit()
         if frame.phase == "waiting":
-            if frame.queue:
+            if frame.queue or frame.again:
                 self.record.current = await self._event_at(frame.seen)
                 await self._react()
+                self.record.current = None
         elif self.case.call is not None:
             await self.cycle()
         if not self._is_over():
@@ -66,7 +67,8 @@ class WaitingCase(CaseRun):
 
     def _is_over(self) -> bool:
         frame = self.frame
-        return not frame.queue and bool(frame.routes or frame.result or frame.skipped)
+        is_busy = bool(frame.queue or frame.again)
+        return not is_busy and bool(frame.routes or frame.result or frame.skipped)
 
     async def _look_back(self) -> None:
         """Looks at signals from before the step that nobody has taken."""

@@ -36,8 +36,8 @@ MOST_KNOWN: Final = 1_000
 """Of how many executions the worker remembers secrets and stored results."""
 CLAIM_SECONDS: Final = 20.0
 """How long a claim may be held back while there is nothing to do."""
-RETRY_SECONDS: Final = 1.0
-"""How long to wait before asking again a control plane that could not be reached."""
+CLAIM_AT_ONCE: Final = 4
+"""Commands claimed in one go: the leases of one loop are then shared among the workers that wake up for it."""
 
 
 class KnownPlaybook:
@@ -130,7 +130,10 @@ class Worker:
 
     async def _claim(self, free: int) -> None:
         claim = Claim(
-            worker_id=self.worker_id, pool=self.pool, limit=free, wait_seconds=self._claim_seconds
+            worker_id=self.worker_id,
+            pool=self.pool,
+            limit=min(free, CLAIM_AT_ONCE),
+            wait_seconds=self._claim_seconds,
         )
         for command in await self.source.claim(claim):
             self.begin(command)

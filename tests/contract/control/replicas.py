@@ -63,7 +63,9 @@ class Replica(NamedTuple):
         return httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8082", headers=given)
 
 
-async def keychain_of(playbook: Playbook, payload: Data) -> tuple[dict[str, Any], Data | None]:
+async def keychain_of(
+    playbook: Playbook, payload: Data, origin: object
+) -> tuple[dict[str, Any], Data | None]:
     return {name: f"value of {name}" for name in _names(playbook)}, None
 
 

@@ -21,7 +21,7 @@ from tests.postgres_server import postgres_server
 Scenario: TypeAlias = Callable[[Store], Awaitable[None]]
 Play: TypeAlias = Callable[[Scenario], None]
 
-TABLES = ("execution", "event", "command", "timer", "snapshot", "transient", "result", "catalog")
+TABLES = ("execution", "event", "command", "timer", "snapshot", "transient", "result", "catalog", "start_key")
 
 
 @pytest.fixture(scope="session")

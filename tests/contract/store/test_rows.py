@@ -8,9 +8,21 @@ from typing import Any
 
 import pytest
 
+from noetl.ids import Snowflakes, seconds_of, timestamp
 from noetl.store.protocol import BodyRow, InboxRow, Store
 from tests.contract.store.changes import NOW, change, command, event, execution, timer
 from tests.contract.store.conftest import Play
+
+
+class SetClock:
+    def __init__(self, at: float) -> None:
+        self.at = at
+
+    def now(self) -> float:
+        return self.at
+
+    def monotonic(self) -> float:
+        return self.at
 
 
 def iteration(seq: int, index: int, result: Any, step_run_id: str = "r", **payload: Any) -> Any:
@@ -84,6 +96,119 @@ def test_executions_are_listed_newest_first_and_in_pages(play: Play) -> None:
         assert await ids(path="even") == ["12", "10", "8"]
         assert await ids(path="even", status="running") == []
         assert await ids(before="unknown") == []
+
+    play(scenario)
+
+
+def test_executions_are_listed_by_parent_by_time_and_the_oldest_first(play: Play) -> None:
+    def day(number: int) -> str:
+        return timestamp(seconds_of(f"2025-01-{number:02}T00:00:00Z"))
+
+    async def scenario(store: Store) -> None:
+        for number, days in ((1, 1), (2, 5), (3, 3), (4, 4), (5, 2)):
+            row = execution(
+                str(number),
+                "running" if number < 4 else "completed",
+                requested_at=day(days),
+                parent_execution_id="1" if number in (2, 4, 5) else None,
+            )
+            await store.append(change(str(number), execution=row))
+
+        async def ids(**wanted: Any) -> list[str]:
+            return [row.execution_id for row in await store.executions(**wanted)]
+
+        assert await ids(parent="1") == ["5", "4", "2"]
+        assert await ids(parent="1", status="completed", limit=1) == ["5"]
+        assert await ids(parent="1", status="completed", before="5") == ["4"]
+        assert await ids(parent="none") == []
+        assert await ids(order="oldest") == ["1", "2", "3", "4", "5"]
+        assert await ids(order="oldest", before="3", limit=1) == ["4"]
+        # From a moment on, by when they were asked for.
+        assert await ids(since=day(3)) == ["2", "4", "3"]
+        assert await ids(since=day(3), order="oldest") == ["3", "4", "2"]
+        assert await ids(since=day(3), limit=1, before="2") == ["4"]
+        assert await ids(since=day(3), order="oldest", before="3", parent="1") == ["4", "2"]
+        assert await ids(since=day(3), before="unknown") == []
+        assert await ids(since=day(6)) == []
+
+    play(scenario)
+
+
+def test_a_key_stands_for_the_execution_it_was_first_given_with(play: Play) -> None:
+    async def scenario(store: Store) -> None:
+        assert await store.start_key("a", "11", 1.0) == "11"
+        assert await store.start_key("a", "12", 2.0) == "11"
+        assert await store.start_key("b", "12", 3.0) == "12"
+        asked = [store.start_key("c", str(number), 4.0) for number in range(20, 30)]
+        assert len(set(await asyncio.gather(*asked))) == 1
+
+    play(scenario)
+
+
+def test_what_ended_before_a_moment_is_forgotten_with_all_that_is_its_own(play: Play) -> None:
+    def at(days: int) -> float:
+        return seconds_of("2025-03-03T00:00:00Z") + days * 86_400.0
+
+    async def scenario(store: Store) -> None:
+        ids = Snowflakes(SetClock(at(0)))
+        old, running, late = ids.next(), ids.next(), Snowflakes(SetClock(at(60))).next()
+        body = BodyRow(key=f"noetl://{old}/a", execution_id=old, media_type="x", checksum="y", body=b"z")
+        await store.append(change(old, bodies=(body,), vars={"v": 1}, snapshot=b"state"))
+        ended = execution(old, "completed", finished_at=timestamp(at(0)))
+        await store.append(change(old, 1, execution=ended))
+        await store.append(change(running))
+        ended = execution(late, "failed", finished_at=timestamp(at(60)))
+        await store.append(change(late, execution=ended))
+        for number, (name, days) in enumerate(((old, 0), (running, 0), (late, 60))):
+            await store.start_key(f"key {number}", name, at(days))
+
+        assert await store.forget_before(at(30)) == 1
+        assert await store.forget_before(at(30)) == 0
+        assert {row.execution_id for row in await store.executions()} == {running, late}
+        assert await store.events(old) == []
+        assert await store.body(body.key) is None
+        assert await store.vars(old) == {}
+        assert await store.snapshot(old) is None
+        assert len(await store.events(running)) == 1
+        # A key lasts as long as what it stands for.
+        assert await store.start_key("key 0", "77", at(61)) == "77"
+        assert await store.start_key("key 1", "77", at(61)) == running
+        assert await store.start_key("key 2", "77", at(61)) == late
+
+    play(scenario)
+
+
+def test_the_queue_is_counted_and_filtered_where_it_lies(play: Play) -> None:
+    def at(second: int) -> str:
+        return timestamp(seconds_of("2025-01-01T00:00:00Z") + second)
+
+    async def scenario(store: Store) -> None:
+        rows = (
+            command("1", "a", created_at=at(5)),
+            command("1", "b", created_at=at(3), not_before=seconds_of(at(9))),
+            command("1", "c", created_at=at(1), worker_id="w"),
+            command("1", "d", created_at=at(2)),
+        )
+        await store.append(change("1", add_commands=rows, hold_commands=("d",)))
+        await store.append(change("2", add_commands=(command("2", "e", pool="gpu", created_at=at(4)),)))
+        counted = {(each.pool, each.state): (each.depth, each.oldest) for each in await store.queue()}
+        assert counted == {
+            ("default", "free"): (2, pytest.approx(seconds_of(at(5)), abs=0.01)),
+            ("default", "held"): (1, None),
+            ("default", "leased"): (1, None),
+            ("gpu", "free"): (1, pytest.approx(seconds_of(at(4)), abs=0.01)),
+        }
+        assert [(each.pool, each.depth) for each in await store.queue(execution_id="2")] == [("gpu", 1)]
+        assert await store.queue(execution_id="3") == []
+
+        async def found(**wanted: Any) -> list[str]:
+            return [row.command_id for row in await store.commands(**wanted)]
+
+        assert await found(state="free") == ["b", "e", "a"]
+        assert await found(state="free", pool="gpu") == ["e"]
+        assert await found(state="held") == ["d"]
+        assert await found(state="leased", execution_id="1") == ["c"]
+        assert await found(pool="default", execution_id="2") == []
 
     play(scenario)
 

@@ -146,3 +146,95 @@ def test_large_results_of_the_items_stay_out_of_the_events() -> None:
     )
     assert gathered(run) == [40_001] * 3
     assert all(len(msgspec.json.encode(event.payload)) <= 64 * 1024 for event in run.events)
+
+
+# --- the iterator, and what comes to the join ---------------------------------------------------------------
+
+
+def test_the_iterator_is_in_scope_in_the_steps_own_with() -> None:
+    run = played(
+        """
+  - {step: start, loop: {in: "{{ workload.items }}", iterator: item}, with: {x: "{{ item * 10 }}"}, call: {task: show, with: {v: "{{ [x] }}"}}, next: [{step: gather}]}
+  - {step: gather, join: start, call: {task: show, with: {v: "{{ join_results | map(attribute='v') | list }}"}}}
+"""
+    )
+    assert gathered(run) == [[30], [10], [20]]
+
+
+def test_what_of_with_does_not_read_the_iterator_is_there_for_the_collection() -> None:
+    run = played(
+        """
+  - {step: start, loop: {in: "{{ few }}", iterator: item}, with: {few: "{{ workload.items[:2] }}", x: "{{ item * 10 }}"}, call: {task: show, with: {v: "{{ [x, few] }}"}}, next: [{step: gather}]}
+  - {step: gather, join: start, call: {task: show, with: {v: "{{ join_results | map(attribute='v') | list }}"}}}
+"""
+    )
+    assert gathered(run) == [[30, [3, 1]], [10, [3, 1]]]
+
+
+def test_the_iterator_is_in_scope_in_the_steps_that_an_item_passes() -> None:
+    run = played(
+        """
+  - {step: start, loop: {in: "{{ workload.items }}", iterator: item}, next: [{step: work}]}
+  - {step: work, call: {task: one, with: {v: "{{ item }}"}}, next: [{when: "{{ item > 1 }}", then: [{step: more}]}]}
+  - {step: more, with: {x: "{{ item + 1 }}"}, call: {task: two, with: {v: "{{ x }}"}}, next: [{step: gather}]}
+  - {step: gather, join: start, call: {task: show, with: {v: "{{ [join_results | map(attribute='v') | list, item | default('out of scope')] }}"}}}
+"""
+    )
+    assert gathered(run) == [[4, 3], "out of scope"]
+
+
+def test_what_a_transition_binds_is_nearer_than_the_iterator() -> None:
+    run = played(
+        """
+  - {step: start, loop: {in: "{{ workload.items }}", iterator: item}, next: [{step: work, with: {item: "{{ item * 2 }}"}}]}
+  - {step: work, call: {task: show, with: {v: "{{ [item] }}"}}, next: [{step: gather}]}
+  - {step: gather, join: start, call: {task: show, with: {v: "{{ join_results | map(attribute='v') | list }}"}}}
+"""
+    )
+    assert gathered(run) == [[6], [2], [4]]
+
+
+def test_of_nested_loops_both_iterators_are_in_scope() -> None:
+    run = played(
+        """
+  - {step: start, loop: {in: [1, 2], iterator: outer}, next: [{step: inner}]}
+  - {step: inner, loop: {in: "{{ [outer * 10, outer * 10 + 1] }}", iterator: item}, next: [{step: work}]}
+  - {step: work, call: {task: show, with: {v: "{{ outer ~ '/' ~ item }}"}}, next: [{step: half}]}
+  - {step: half, join: inner, call: {task: two, with: {v: "{{ join_results | map(attribute='v') | join(' ') }}"}}, next: [{step: gather}]}
+  - {step: gather, join: start, call: {task: show, with: {v: "{{ join_results | map(attribute='v') | list }}"}}}
+"""
+    )
+    assert gathered(run) == ["1/10 1/11", "2/20 2/21"]
+
+
+def test_an_item_that_goes_straight_to_the_join_is_its_own_result() -> None:
+    run = played(
+        """
+  - {step: start, loop: {in: "{{ workload.items }}", iterator: item}, next: [{step: gather}]}
+  - {step: gather, join: start, call: {task: show, with: {v: "{{ join_results }}"}}}
+"""
+    )
+    assert gathered(run) == [3, 1, 2]
+
+
+def test_an_item_that_comes_by_two_ways_gives_two_results_in_the_order_of_the_steps() -> None:
+    run = played(
+        """
+  - {step: start, loop: {in: "{{ [1, 2] }}", iterator: item}, next: [{step: slow}, {step: fast}]}
+  - {step: slow, call: {task: one, with: {v: "{{ item + 5 }}"}}, next: [{step: gather}]}
+  - {step: fast, call: {task: two, with: {v: "{{ item }}"}}, next: [{step: gather}]}
+  - {step: gather, join: start, call: {task: show, with: {v: "{{ join_results | map(attribute='v') | list }}"}}}
+"""
+    )
+    assert gathered(run) == [6, 1, 7, 2]
+
+
+def test_large_elements_reach_the_steps_behind_the_loop_and_the_join() -> None:
+    run = played(
+        """
+  - {step: start, loop: {in: "{{ ['x' * 50000, 'y' * 50000] }}", iterator: item}, next: [{when: "{{ item[0] == 'x' }}", then: [{step: gather}]}, {else: [{step: work}]}]}
+  - {step: work, call: {task: one, with: {v: "{{ item }}"}}, next: [{step: gather}]}
+  - {step: gather, join: start, call: {task: show, with: {v: "{{ [join_results[0] | length, join_results[1].v | length] }}"}}}
+"""
+    )
+    assert gathered(run) == [50000, 50000]

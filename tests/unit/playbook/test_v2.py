@@ -372,6 +372,22 @@ def test_with_means_args_on_a_tool() -> None:
     assert first_task(step("tool: {kind: python, code: x, with: {a: 1}}, next: end")).args == {"a": 1}
 
 
+def test_the_iterator_of_a_step_with_a_case_is_a_workbook_task_that_it_calls() -> None:
+    tool = "tool: {kind: iterator, collection: [1], element: e, task: {kind: noop}}"
+    text = step(f"{tool}, case: [{{when: '{{{{ response is defined }}}}', then: {{next: end}}}}]")
+    call = case_of(text).call
+    assert call is not None
+    (entry,) = valid(text).workbook
+    assert (call.kind, call.config["name"]) == ("workbook", entry.name)
+    assert isinstance(entry.body[0], Block)
+
+
+def test_a_tool_may_have_a_poll() -> None:
+    task = first_task(step("tool: {kind: noop, poll: {until: '{{ result }}', interval: 2s}}, next: end"))
+    assert task.poll is not None
+    assert task.poll.interval == 2
+
+
 def test_an_iterator_is_a_block_with_a_loop() -> None:
     node = first_step(
         step(
@@ -405,6 +421,21 @@ def test_an_iterator_is_a_block_with_a_loop() -> None:
             "spec: {eval_mode: on_event}, ‹retry.step_scope_on_event›retry: {scope: step},"
             " case: [{when: '{{ event.name }}', then: {next: end}}]"
         ),
+        step(
+            "spec: {eval_mode: on_event}, ‹case.loop_on_event›loop: {in: [1], iterator: i},"
+            " case: [{when: '{{ event.name }}', then: {next: end}}]"
+        ),
+        step("case: [{when: '{{ true }}', then: [{‹case.no_call›call: {}}]}]"),
+        step("case: [{when: '{{ true }}', then: [{‹case.no_call›retry: {}}]}]"),
+        step(
+            f"{CALL}, loop: {{in: [1], iterator: i}},"
+            """ case: [{when: "{{ event.name == 'step.enter' }}", then: [{‹case.no_call›call: {}}]}]"""
+        ),
+        entry("""{when: "{{ event.name == 'step.exit' and result.n }}", then: [{‹case.no_call›call: {}}]}"""),
+        entry("""{when: "{{ event.name == 'step.exit' }}", then: [{‹case.no_call›retry: {}}]}"""),
+        entry("""{when: "{{ event.name == 'step.enter' }}", then: [{‹case.no_call›retry: {}}]}"""),
+        step(f"{CALL}, retry: {{‹retry.good_answer›retry_when: '{{{{ result.n }}}}'}}"),
+        step("tool: {kind: noop, poll: {‹key.missing›interval: 5}}, next: end"),
         step(f"{CALL}, loop: {{in: [1], ‹key.misplaced›collection: [2], iterator: i}}"),
         step(f"{CALL}, loop: {{in: [1], iterator: i, mode: ‹value.choice›serial}}"),
         step(f"{CALL}, retry: ‹value.type›0"),
@@ -465,6 +496,21 @@ def test_an_iterator_is_a_block_with_a_loop() -> None:
 )
 def test_a_mistake_is_reported_where_it_stands(text: str) -> None:
     assert_reports(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        entry("""{when: "{{ event.name == 'step.enter' }}", then: [{call: {}}]}"""),
+        entry("""{when: "{{ event.name in ['step.exit', 'call.done'] }}", then: [{call: {}}]}"""),
+        entry("""{when: "{{ event.name == 'step.exit' or result.n }}", then: [{retry: {}}]}"""),
+        entry("{when: '{{ response.more }}', then: [{call: {}}]}"),
+        step(f"{CALL}, retry: {{retry_when: '{{{{ error is defined and not data.n }}}}'}}"),
+        step(f"{CALL}, retry: {{retry_when: '{{{{ result.n }}}}', stop_when: '{{{{ result.m }}}}'}}"),
+    ],
+)
+def test_what_may_be_right_at_some_moment_is_not_reported(text: str) -> None:
+    assert {found.code for found in loaded(text).diagnostics} & {"case.no_call", "retry.good_answer"} == set()
 
 
 def test_what_an_entry_without_a_condition_does_is_still_checked() -> None:

@@ -115,6 +115,14 @@ def test_free_names_come_from_the_context_unless_args_have_them(bench: Bench) ->
     assert bench.result(code, {"label": "given"}, context=context) == [6, "given", 3]
 
 
+def test_what_main_needs_and_args_lack_comes_from_the_context(bench: Bench) -> None:
+    context = bench.context(y=4, z=5, unused=1)
+    code = "def main(x, y, *, z, unused=0):\n    return [x, y, z, unused]"
+    assert bench.result(code, {"x": 1, "z": 9}, context=context) == [1, 4, 9, 0]
+    error = bench.error("def main(missing): return 1", context=context)
+    assert error.message == "TypeError: main() needs `missing`, which `args` does not have"
+
+
 def test_a_free_name_that_is_nothing_is_a_name_error_at_its_line(bench: Bench) -> None:
     error = bench.error("x = 1\nresult = missing")
     assert error.message == "NameError: name 'missing' is not defined"

@@ -66,7 +66,9 @@ def test_the_events_of_a_step_belong_to_its_workflow_run_whoever_wrote_them() ->
 
 
 def test_a_loop_step_tells_that_it_started_with_its_args() -> None:
-    run = played("  - step: start\n    args: {a: 1}\n    loop: {in: [1], iterator: i}\n    tool: {kind: python, code: pass}\n")
+    run = played(
+        "  - step: start\n    args: {a: 1}\n    loop: {in: [1], iterator: i}\n    tool: {kind: python, code: pass}\n"
+    )
     assert types(run, "step.", "loop.")[:3] == ["step.scheduled", "step.started", "loop.started"]
     assert run.named("step.started")[0].payload == {"args": {"a": 1}}
 
@@ -75,7 +77,11 @@ def test_a_sink_whose_condition_does_not_hold_is_told_as_skipped() -> None:
     sink = '    sink: {when: "{{ false }}", tool: {kind: http, url: "http://x"}}'
     run = played(step("[]", rest=sink))
     (told,) = run.named("sink.processed")
-    assert (told.status, told.payload["outcome"]["status"], run.named("sink.started")) == ("skipped", "skipped", [])
+    assert (told.status, told.payload["outcome"]["status"], run.named("sink.started")) == (
+        "skipped",
+        "skipped",
+        [],
+    )
     case = """[{when: "{{ event.name == 'call.done' }}", then: [{sink: {when: "{{ false }}", tool: {kind: http, url: "http://x"}}}, {next: [{step: x}]}]}]"""
     run = played(step(case))
     assert (run.named("sink.processed")[0].status, run.calls[-1].step) == ("skipped", "x")
@@ -85,7 +91,14 @@ def test_the_attempts_of_a_sink_are_told_as_a_retry() -> None:
     sink = '    sink: {tool: {kind: http, url: "http://x", retry: 3}}'
     run = played(step("[]", rest=sink), {"start/sink": replies(fails(), {})})
     assert types(run, "sink.", "retry.") == [
-        *("sink.started", "sink.processed", "retry.started", "sink.started", "sink.processed", "retry.processed")
+        *(
+            "sink.started",
+            "sink.processed",
+            "retry.started",
+            "sink.started",
+            "sink.processed",
+            "retry.processed",
+        )
     ]
     assert {event.task_label for event in run.named("retry.started")} == {"sink"}
 
@@ -157,7 +170,10 @@ def test_the_sink_of_a_workbook_task_sees_the_args_of_its_call() -> None:
 """
     run = played(steps, {"http": {"n": 1}}, head)
     assert run.status == "completed", run.error
-    assert [call.args for call in run.calls if call.kind == "python"] == [{"c": "Oslo"}, {"c": "Rome", "n": 2}]
+    assert [call.args for call in run.calls if call.kind == "python"] == [
+        {"c": "Oslo"},
+        {"c": "Rome", "n": 2},
+    ]
 
 
 def test_an_iterator_can_be_the_tool_of_a_step_with_a_case() -> None:

@@ -1,4 +1,3 @@
-# ruff: noqa: E501 - a step of a playbook on one line reads better than folded
 """Calls that a case makes again: by `call`, by `retry`, by a chain that starts over, by a poll."""
 
 from __future__ import annotations
@@ -126,7 +125,10 @@ def test_a_case_without_the_action_call_has_no_pages() -> None:
 
 @pytest.mark.parametrize(
     ("action", "answer"),
-    [("{retry: {max_attempts: 2, initial_delay: 5}}", replies(fails(), {"n": 1})), ("{call: {}}", replies(fails(), {"n": 1}))],
+    [
+        ("{retry: {max_attempts: 2, initial_delay: 5}}", replies(fails(), {"n": 1})),
+        ("{call: {}}", replies(fails(), {"n": 1})),
+    ],
 )
 def test_a_call_that_one_branch_asks_for_waits_for_the_others(action: str, answer: Run) -> None:
     case = f"""
@@ -166,7 +168,8 @@ def test_a_way_out_that_ends_the_step_leaves_out_a_call_that_was_asked_for() -> 
 
 
 @pytest.mark.parametrize(
-    ("action", "reason", "status"), [("skip: {}", "skip", "completed"), ("fail: {message: no}", "fail", "failed")]
+    ("action", "reason", "status"),
+    [("skip: {}", "skip", "completed"), ("fail: {message: no}", "fail", "failed")],
 )
 def test_branches_that_an_end_of_the_step_leaves_out_are_told(action: str, reason: str, status: str) -> None:
     case = f"""
@@ -188,7 +191,9 @@ def test_the_routing_tells_which_branches_it_left_out() -> None:
         then: [{next: [{step: y}]}]"""
     run = played(step(case, spec="{case_mode: inclusive}"))
     routed = run.named("next.evaluated")[0].payload
-    assert {name: routed[name] for name in ("policy", "winner_branch", "suppressed_branches", "routing_committed")} == {
+    assert {
+        name: routed[name] for name in ("policy", "winner_branch", "suppressed_branches", "routing_committed")
+    } == {
         "policy": "end_step",
         "winner_branch": "case_0",
         "suppressed_branches": ["case_1"],
@@ -201,7 +206,11 @@ def test_the_routing_tells_which_branches_it_left_out() -> None:
 
 @pytest.mark.parametrize(
     ("moment", "action"),
-    [("step.exit", "call: {}"), ("step.exit", "retry: {max_attempts: 4}"), ("step.enter", "retry: {max_attempts: 4}")],
+    [
+        ("step.exit", "call: {}"),
+        ("step.exit", "retry: {max_attempts: 4}"),
+        ("step.enter", "retry: {max_attempts: 4}"),
+    ],
 )
 def test_a_call_where_none_can_be_made_fails_the_step(moment: str, action: str) -> None:
     # A condition that does not plainly name one moment passes the checks of the playbook.
@@ -243,7 +252,9 @@ def test_a_way_out_does_not_take_the_failure_of_the_steps_sink() -> None:
     case = """
       - when: "{{ event.name == 'call.done' }}"
         then: [{next: [{step: x}]}]"""
-    run = played(step(case, rest='    sink: {tool: {kind: http, url: "http://x"}}'), {"start/sink": fails("late")})
+    run = played(
+        step(case, rest='    sink: {tool: {kind: http, url: "http://x"}}'), {"start/sink": fails("late")}
+    )
     assert (run.status, [call.step for call in run.calls]) == ("failed", ["start", "start"])
 
 
@@ -284,7 +295,10 @@ def test_a_look_is_stopped_when_the_time_of_a_poll_is_over() -> None:
 
 def test_a_poll_may_stand_in_the_steps_own_tool() -> None:
     tool = '{kind: python, code: pass, poll: {until: "{{ result.n == 3 }}", interval: 2}}'
-    run = played(f"  - step: start\n    tool: {tool}\n    next: end\n", {"start": replies({"n": 1}, {"n": 2}, {"n": 3})})
+    run = played(
+        f"  - step: start\n    tool: {tool}\n    next: end\n",
+        {"start": replies({"n": 1}, {"n": 2}, {"n": 3})},
+    )
     assert (run.result, run.elapsed) == ({"n": 3}, 4)
     case = """
       - when: "{{ event.name == 'call.done' }}"

@@ -1,4 +1,3 @@
-# ruff: noqa: E501 - a step of a playbook on one line reads better than folded
 """Steps and loops without a tool: their variables, sinks, results, and what their cases are asked."""
 
 from __future__ import annotations

@@ -21,47 +21,69 @@ SELECT execution_id, status, name, path, version, dialect, requested_at, finishe
     playbook_digest
 FROM noetl.execution WHERE execution_id = %(execution_id)s;
 
--- name: executions
--- The newest first; `before` is the execution to go on from, where `pages` says so. Each kind of list has a query
--- of its own, so that each is found by an index, however many executions there are.
-SELECT execution_id, status, name, path, version, dialect, requested_at, finished_at, parent_execution_id, error,
-    playbook_digest
-FROM noetl.execution
-WHERE number < CASE
-        WHEN %(pages)s THEN (SELECT number FROM noetl.execution WHERE execution_id = %(before)s::bigint)
-        ELSE 9223372036854775807
-    END
-ORDER BY number DESC LIMIT %(limit)s;
+-- The list of executions is put together from the pieces that follow; see `noetl.store.listing`.
 
--- name: executions_with_status
+-- name: listed_by_number
 SELECT execution_id, status, name, path, version, dialect, requested_at, finished_at, parent_execution_id, error,
     playbook_digest
 FROM noetl.execution
-WHERE status = %(status)s AND number < CASE
-        WHEN %(pages)s THEN (SELECT number FROM noetl.execution WHERE execution_id = %(before)s::bigint)
-        ELSE 9223372036854775807
-    END
-ORDER BY number DESC LIMIT %(limit)s;
+WHERE <filters> ORDER BY number <direction> LIMIT %(limit)s;
 
--- name: executions_of_path
+-- name: listed_by_time
 SELECT execution_id, status, name, path, version, dialect, requested_at, finished_at, parent_execution_id, error,
     playbook_digest
 FROM noetl.execution
-WHERE path = %(path)s AND number < CASE
-        WHEN %(pages)s THEN (SELECT number FROM noetl.execution WHERE execution_id = %(before)s::bigint)
-        ELSE 9223372036854775807
-    END
-ORDER BY number DESC LIMIT %(limit)s;
+WHERE <filters> ORDER BY requested_at <direction>, number <direction> LIMIT %(limit)s;
 
--- name: executions_of_path_with_status
-SELECT execution_id, status, name, path, version, dialect, requested_at, finished_at, parent_execution_id, error,
-    playbook_digest
-FROM noetl.execution
-WHERE path = %(path)s AND status = %(status)s AND number < CASE
-        WHEN %(pages)s THEN (SELECT number FROM noetl.execution WHERE execution_id = %(before)s::bigint)
-        ELSE 9223372036854775807
-    END
-ORDER BY number DESC LIMIT %(limit)s;
+-- name: listed_status
+status = %(status)s;
+
+-- name: listed_path
+path = %(path)s;
+
+-- name: listed_parent
+parent_execution_id = %(parent)s::bigint;
+
+-- name: listed_since
+requested_at >= %(since)s;
+
+-- name: listed_before_by_number
+number <past> (SELECT number FROM noetl.execution WHERE execution_id = %(before)s::bigint);
+
+-- name: listed_before_by_time
+(requested_at, number) <past> (
+    SELECT requested_at, number FROM noetl.execution WHERE execution_id = %(before)s::bigint
+);
+
+-- name: start_key
+-- Written again with its own content where it is there, so that the row of whoever was first is seen.
+INSERT INTO noetl.start_key AS known (start_key, execution_id, asked_at)
+VALUES (%(key)s, %(execution_id)s, %(now)s)
+ON CONFLICT (start_key) DO UPDATE SET execution_id = known.execution_id
+RETURNING execution_id;
+
+-- name: forget_start_keys
+DELETE FROM noetl.start_key AS known
+WHERE asked_at < %(moment)s
+    AND NOT EXISTS (SELECT FROM noetl.execution AS row WHERE row.execution_id = known.execution_id);
+
+-- name: queue
+-- Since when the longest waiting free one could have been begun.
+SELECT pool, CASE WHEN is_held THEN 'held' WHEN worker_id IS NULL THEN 'free' ELSE 'leased' END AS state,
+    count(*) AS depth,
+    min(greatest(extract(EPOCH FROM nullif(created_at, '')::timestamptz)::double precision, not_before))
+        FILTER (WHERE worker_id IS NULL AND NOT is_held AND created_at <> '') AS oldest
+FROM noetl.command
+GROUP BY 1, 2 ORDER BY 1, 2;
+
+-- name: queue_of
+SELECT pool, CASE WHEN is_held THEN 'held' WHEN worker_id IS NULL THEN 'free' ELSE 'leased' END AS state,
+    count(*) AS depth,
+    min(greatest(extract(EPOCH FROM nullif(created_at, '')::timestamptz)::double precision, not_before))
+        FILTER (WHERE worker_id IS NULL AND NOT is_held AND created_at <> '') AS oldest
+FROM noetl.command
+WHERE execution_id = %(execution_id)s
+GROUP BY 1, 2 ORDER BY 1, 2;
 
 -- name: open_children
 SELECT execution_id FROM noetl.execution
@@ -106,13 +128,24 @@ FROM noetl.command WHERE execution_id = %(execution_id)s AND command_id = %(comm
 -- name: commands
 SELECT execution_id, command_id, step, step_run_id, pool, created_at, not_before, worker_id, epoch, lease_until,
     is_held
-FROM noetl.command ORDER BY created_at, length(command_id), command_id LIMIT %(limit)s;
+FROM noetl.command
+WHERE (%(pool)s::text IS NULL OR pool = %(pool)s)
+    AND (
+        %(state)s::text IS NULL
+        OR %(state)s = CASE WHEN is_held THEN 'held' WHEN worker_id IS NULL THEN 'free' ELSE 'leased' END
+    )
+ORDER BY created_at, length(command_id), command_id LIMIT %(limit)s;
 
 -- name: commands_of
 SELECT execution_id, command_id, step, step_run_id, pool, created_at, not_before, worker_id, epoch, lease_until,
     is_held
 FROM noetl.command
-WHERE execution_id = %(execution_id)s ORDER BY created_at, length(command_id), command_id LIMIT %(limit)s;
+WHERE execution_id = %(execution_id)s AND (%(pool)s::text IS NULL OR pool = %(pool)s)
+    AND (
+        %(state)s::text IS NULL
+        OR %(state)s = CASE WHEN is_held THEN 'held' WHEN worker_id IS NULL THEN 'free' ELSE 'leased' END
+    )
+ORDER BY created_at, length(command_id), command_id LIMIT %(limit)s;
 
 -- name: timers_due
 SELECT timer_id, execution_id, due, payload FROM noetl.timer

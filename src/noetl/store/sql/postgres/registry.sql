@@ -99,12 +99,16 @@ ORDER BY cache_key COLLATE "C";
 -- name: forget_cached
 DELETE FROM noetl.auth_cache
 WHERE (%(credential_name)s::text IS NULL OR credential_name = %(credential_name)s)
-    AND (
-        %(execution_id)s::bigint IS NULL
-        OR execution_id = %(execution_id)s
-        OR parent_execution_id = %(execution_id)s
-    )
     AND (%(expired_by)s::timestamptz IS NULL OR expires_at <= %(expired_by)s)
+RETURNING 1 AS done;
+
+-- name: forget_cached_of
+WITH ended AS (
+    SELECT value::bigint AS execution_id FROM jsonb_array_elements_text(%(execution_ids)s::jsonb) AS each (value)
+)
+DELETE FROM noetl.auth_cache
+WHERE execution_id IN (SELECT execution_id FROM ended)
+    OR parent_execution_id IN (SELECT execution_id FROM ended)
 RETURNING 1 AS done;
 
 -- name: insert_token

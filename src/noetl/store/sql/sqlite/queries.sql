@@ -65,17 +65,14 @@ DELETE FROM command WHERE (execution_id, command_id) IN (VALUES (?, ?));
 DELETE FROM command WHERE execution_id IN (VALUES (?));
 
 -- name: commands
--- The longest waiting first.
+-- The longest waiting first. A parameter that is null does not narrow it.
 SELECT execution_id, command_id, step, step_run_id, pool, created_at, not_before, worker_id, epoch, lease_until,
     is_held
 FROM command
-ORDER BY created_at, length(command_id), command_id LIMIT ?;
-
--- name: commands_of
-SELECT execution_id, command_id, step, step_run_id, pool, created_at, not_before, worker_id, epoch, lease_until,
-    is_held
-FROM command
-WHERE execution_id = ? ORDER BY created_at, length(command_id), command_id LIMIT ?;
+WHERE (:execution_id IS NULL OR execution_id = :execution_id)
+    AND (:pool IS NULL OR pool = :pool)
+    AND (:state IS NULL OR :state = CASE WHEN is_held THEN 'held' WHEN worker_id IS NULL THEN 'free' ELSE 'leased' END)
+ORDER BY created_at, length(command_id), command_id LIMIT :limit;
 
 -- name: command
 SELECT execution_id, command_id, step, step_run_id, pool, created_at, not_before, worker_id, epoch, lease_until,
@@ -157,24 +154,67 @@ SELECT execution_id, status, name, path, version, dialect, requested_at, finishe
     error, playbook_digest
 FROM execution WHERE execution_id = ?;
 
--- name: executions
--- The newest first. A parameter that is null does not narrow the list; `before` is the execution to go on from.
-SELECT execution_id, status, name, path, version, dialect, requested_at, finished_at, parent_execution_id,
-    error, playbook_digest
-FROM execution
-WHERE (:path IS NULL OR path = :path)
-    AND (:before IS NULL OR number < (SELECT number FROM execution WHERE execution_id = :before))
-ORDER BY number DESC LIMIT :limit;
+-- The list of executions is put together from the pieces that follow; see `noetl.store.listing`.
 
--- name: executions_with_status
--- The same for one status, so that the few that run are found by index among the many that ended.
+-- name: listed_by_number
 SELECT execution_id, status, name, path, version, dialect, requested_at, finished_at, parent_execution_id,
     error, playbook_digest
 FROM execution
-WHERE status = :status
-    AND (:path IS NULL OR path = :path)
-    AND (:before IS NULL OR number < (SELECT number FROM execution WHERE execution_id = :before))
-ORDER BY number DESC LIMIT :limit;
+WHERE <filters> ORDER BY number <direction> LIMIT :limit;
+
+-- name: listed_by_time
+SELECT execution_id, status, name, path, version, dialect, requested_at, finished_at, parent_execution_id,
+    error, playbook_digest
+FROM execution
+WHERE <filters> ORDER BY requested_at <direction>, number <direction> LIMIT :limit;
+
+-- name: listed_status
+status = :status;
+
+-- name: listed_path
+path = :path;
+
+-- name: listed_parent
+parent_execution_id = :parent;
+
+-- name: listed_since
+requested_at >= :since;
+
+-- name: listed_before_by_number
+number <past> (SELECT number FROM execution WHERE execution_id = :before);
+
+-- name: listed_before_by_time
+(requested_at, number) <past> (SELECT requested_at, number FROM execution WHERE execution_id = :before);
+
+-- name: start_key
+SELECT execution_id FROM start_key WHERE start_key = ?;
+
+-- name: put_start_key
+INSERT INTO start_key (start_key, execution_id, asked_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING;
+
+-- name: forget_bodies
+DELETE FROM result WHERE execution_id IN (SELECT execution_id FROM execution WHERE finished_at < ?);
+
+-- name: forget_executions
+-- What belongs to them goes along.
+DELETE FROM execution WHERE finished_at < ?;
+
+-- name: forget_start_keys
+DELETE FROM start_key
+WHERE asked_at < ? AND execution_id NOT IN (SELECT execution_id FROM execution);
+
+-- name: queue
+-- Since when the longest waiting free one could have been begun.
+SELECT pool, CASE WHEN is_held THEN 'held' WHEN worker_id IS NULL THEN 'free' ELSE 'leased' END AS state,
+    count(*),
+    min(
+        CASE WHEN worker_id IS NULL AND NOT is_held AND created_at <> ''
+            THEN max((julianday(created_at) - 2440587.5) * 86400.0, not_before)
+        END
+    )
+FROM command
+WHERE :execution_id IS NULL OR execution_id = :execution_id
+GROUP BY 1, 2 ORDER BY 1, 2;
 
 -- name: open_children
 SELECT execution_id FROM execution

@@ -99,8 +99,13 @@ ORDER BY cache_key;
 -- name: forget_cached
 DELETE FROM auth_cache
 WHERE (:credential_name IS NULL OR credential_name = :credential_name)
-    AND (:execution_id IS NULL OR execution_id = :execution_id OR parent_execution_id = :execution_id)
     AND (:expired_by IS NULL OR expires_at <= :expired_by)
+RETURNING 1 AS done;
+
+-- name: forget_cached_of
+DELETE FROM auth_cache
+WHERE execution_id IN (SELECT value FROM json_each(:execution_ids))
+    OR parent_execution_id IN (SELECT value FROM json_each(:execution_ids))
 RETURNING 1 AS done;
 
 -- name: insert_token

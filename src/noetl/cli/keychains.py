@@ -1,0 +1,78 @@
+"""The keychains of a server's executions: resolved when one is started, and again wherever it goes on.
+
+What a caller sent along is kept for the execution before anything of it is written, so that whoever takes it
+over can resolve the same. An execution that another one called finds what was sent along with that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import structlog
+
+from noetl.control.executions import Origin
+from noetl.engine.state import Data
+from noetl.engine.turn import error_data
+from noetl.engine.workload import materialise
+from noetl.errors import NoetlError
+from noetl.playbook.model import KeychainEntry, Playbook
+from noetl.registry.caller_secrets import CallerSecrets
+from noetl.secrets.keychain import Resolver, variables_named
+from noetl.secrets.redaction import Redactor
+from noetl.store.protocol import Store
+
+_log = structlog.get_logger("noetl.server")
+
+
+class Keychains:
+    def __init__(self, resolver: Resolver, callers: CallerSecrets, store: Store, *, durable: bool) -> None:
+        """`durable`: what callers send is kept where other servers find it."""
+        self._resolver = resolver
+        self._callers = callers
+        self._store = store
+        self._is_durable = durable
+
+    async def prepare(
+        self, playbook: Playbook, payload: Data, origin: Origin
+    ) -> tuple[dict[str, Any], Data | None]:
+        """The resolved keychain of a playbook that is to be started, or what keeps it from that."""
+        if not playbook.keychain:
+            return {}, None
+        try:
+            workload = materialise(playbook.workload, payload, "")
+            given = await self._given(playbook.keychain, workload, origin)
+            found = await self._resolver.resolve(playbook.keychain, workload, given)
+            Redactor().register_keychain(found)  # raises for a secret that could not be kept out of the log
+        except NoetlError as error:
+            return {}, error_data(error.code, error.message)
+        if origin.secrets and given:
+            await self._keep(origin, given)
+        return found, None
+
+    async def _given(
+        self, entries: tuple[KeychainEntry, ...], workload: Mapping[str, Any], origin: Origin
+    ) -> dict[str, str]:
+        """What callers sent for the variables that this keychain names, and nothing else of it."""
+        names = variables_named(entries, workload)
+        sent: Mapping[str, str] = origin.secrets
+        if names and not sent:
+            sent = await self._sent_along(origin)
+        return {name: value for name, value in sent.items() if name in names}
+
+    async def _sent_along(self, origin: Origin) -> Mapping[str, str]:
+        """With this execution, or with the nearest of those that called it."""
+        execution_id, parent_id = origin.execution_id, origin.parent_execution_id
+        while not (sent := await self._callers.find(execution_id)) and parent_id is not None:
+            row = await self._store.execution(parent_id)
+            execution_id, parent_id = parent_id, None if row is None else row.parent_execution_id
+        return sent
+
+    async def _keep(self, origin: Origin, given: Mapping[str, str]) -> None:
+        if not self._is_durable:
+            _log.warning(
+                "secrets of a caller are kept in memory only, for this server has no master key: neither "
+                "another server nor this one, started again, can go on with the execution",
+                execution_id=origin.execution_id,
+            )
+        await self._callers.keep(origin.execution_id, given, origin.parent_execution_id)
