@@ -69,7 +69,10 @@ Playbook = dict[str, Any]
 class Campaign:
     """Where secrets come from by kind, and the tasks they go through."""
 
-    def __init__(self, canaries: Canaries, outside_url: str, dsn: str) -> None:
+    def __init__(self, canaries: Canaries, outside_url: str, dsn: str, file: Path) -> None:
+        """`file`: where a secret is kept that playbooks read from a file."""
+        file.write_text(canaries["from_file"] + "\n", encoding="utf-8")
+        self._file = file
         self.canaries = canaries
         self._outside = outside_url
         self._dsn = dsn
@@ -228,7 +231,7 @@ class Campaign:
         """Secrets of every kind of entry; the stored ones are set by `credentials`."""
         client = self.env("oauth_client")
         entries = {
-            "from_file": self.entry("from_file", "file", path="from_file.secret"),
+            "from_file": self.entry("from_file", "file", path=str(self._file)),
             "a_bearer": self.entry("a_bearer", "bearer", token=f"Bearer {self.env('bearer_part')}"),
             "a_key": self.entry("a_key", "api_key", credential="stored_key"),
             "a_token": self.entry(

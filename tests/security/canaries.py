@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import secrets
 import string
+import subprocess
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import quote, quote_plus
@@ -62,23 +65,25 @@ class Canaries(Mapping[str, str]):
 
     def found_in_files(self, *folders: Path) -> list[str]:
         """The same for every file below folders, with its path."""
-        found = []
-        for folder in folders:
-            for path in sorted(folder.rglob("*")):
-                if path.is_file() and not path.is_symlink():
-                    found += [f"{path.relative_to(folder)}: {each}" for each in self.found_in(_content(path))]
-        return found
+        return [
+            f"{path}: {each}"
+            for path in self._suspicious(folders)
+            for each in self.found_in(path.read_bytes())
+        ]
+
+    def _suspicious(self, folders: Iterable[Path]) -> list[Path]:
+        """The files that hold any form of any canary: `grep` looks for all at once, and quickly."""
+        forms = {form for secret in self._secrets.values() for _, form in _forms(secret)}
+        with tempfile.NamedTemporaryFile() as listed:
+            listed.write(b"\n".join(sorted(forms)))
+            listed.flush()
+            command = ["grep", "-rlaFs", "-f", listed.name, "--", *map(str, folders)]
+            done = subprocess.run(command, stdout=subprocess.PIPE, env={"LC_ALL": "C", "PATH": os.defpath})
+        return [Path(os.fsdecode(line)) for line in done.stdout.splitlines()]
 
 
 def _letters(length: int) -> str:
     return "".join(secrets.choice(ALPHABET) for _ in range(length))
-
-
-def _content(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:  # what still runs tidies up after itself
-        return b""
 
 
 def _forms(secret: str) -> Iterable[tuple[str, bytes]]:

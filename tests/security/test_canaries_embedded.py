@@ -5,32 +5,18 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.console import SCRIPT, Console
-from tests.postgres_server import postgres_server
 from tests.security.campaign import FAILED_TASKS, Campaign, write
 from tests.security.canaries import Canaries
-from tests.security.outside import Outside, outside_server
+from tests.security.outside import Outside
 from tests.security.process_watch import ProcessWatch
 
 REACHED = 40
 """Secrets at least that a campaign carries."""
-
-
-@pytest.fixture(scope="module")
-def world() -> Iterator[Outside]:
-    with outside_server() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def dsn() -> Iterator[str]:
-    with postgres_server(durable=False) as server:
-        yield server.get_uri()
 
 
 class Ground:
@@ -42,15 +28,12 @@ class Ground:
         for made in (self.home, self.temporary):
             made.mkdir()
         self.canaries = Canaries()
-        self.campaign = Campaign(self.canaries, world.url, dsn)
+        self.campaign = Campaign(self.canaries, world.url, dsn, folder / "from_file.secret")
         self.console = Console(self.home)
         self.shown: dict[str, str] = {}
         self.started: set[int] = set()
         world.vault = {"password": self.canaries["from_vault"]}
         world.token = self.canaries["from_endpoint"]
-        # A file of secrets in the folder itself would be found there.
-        (folder / "from_file.secret").write_text(self.canaries["from_file"] + "\n", encoding="utf-8")
-        (self.home / "from_file.secret").symlink_to(folder / "from_file.secret")
         self.console.environment |= {
             "TMPDIR": str(self.temporary),
             "NOETL_KEY_FILE": str(folder / "keys"),

@@ -270,6 +270,9 @@ class Watcher:
         self._troubles += 1
         self._flights.clear()
 
+    def lease_lost(self) -> None:
+        self._troubles += 1
+
     def report_came_again(self, report: LeaseReport, verdict: Verdict, before: int) -> None:
         told = [event.event_type for event in report.events]
         keys = {_identity(event) for event in report.events}

@@ -213,8 +213,16 @@ class World(ABC):
         with self.noting_violations():
             watcher = self.watcher(change.execution_id)
             watcher.committed(change, None if live is None else live.state, self._loaded_of(change))
+            self._note_given_away(change, watcher)
             standing = left_standing(watcher.state, log.commands, log.timers)
             require(standing is None, "never.stuck", str(standing))
+
+    def _note_given_away(self, change: Append, watcher: Watcher) -> None:
+        """Two replicas gave one signal to two leases: the later one goes on under a new lease."""
+        told = {event.event_type for event in change.events}
+        if change.free_commands and not told & {"step.resumed", "execution.resumed", "command.expired"}:
+            self.tally["signals given away twice"] += 1
+            watcher.lease_lost()
 
     def _loaded_of(self, change: Append) -> Loaded:
         digest = change.execution.playbook_digest

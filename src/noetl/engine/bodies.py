@@ -81,6 +81,17 @@ def parts_of(value: Any) -> list[Any] | None:  # noqa: ANN401 - plain data
     return found if isinstance(found, list) else None
 
 
+STORED_PATH: Final = "stored_path"
+"""What a result that is kept in a file is asked for its place by; its body is not loaded for that."""
+
+
+def stored_path(ref: Data) -> object:
+    """Where a stored body lies, from the folder of its execution; undefined where it is no file there."""
+    if ref["store"] != "file" or "://" in ref["key"]:
+        return UNDEFINED
+    return ref["key"].partition("/")[2]
+
+
 def view(value: Any, bodies: Bodies) -> Any:  # noqa: ANN401 - plain data
     """The value, or for a reference a view that loads it when it is read into."""
     return BodyView(value, bodies) if is_ref(value) else value
@@ -96,6 +107,8 @@ class BodyView(View):
         self._bodies = bodies
 
     def lookup(self, name: str) -> object:
+        if name == STORED_PATH:
+            return stored_path(self.ref)
         extracted = self.ref.get("extracted") or {}
         if name in extracted:
             return extracted[name]
@@ -203,6 +216,8 @@ class ResultView(View):
         about = self._about
         if about.get("status") == "failed" and name in ("error", "status"):
             return about[name]
+        if name == STORED_PATH and is_ref(self._result):
+            return stored_path(self._result)
         body = self._bodies.get(self._result) if is_ref(self._result) else self._result
         if isinstance(body, dict) and name in body:
             return body[name]

@@ -117,7 +117,8 @@ class Beats:
                 reply = await self._worker.source.beat(Beat(worker_id=self._worker.worker_id, leases=leases))
         except (NoetlError, TimeoutError) as error:
             if not self._is_failing:
-                log.warning("the server does not hear that this worker is alive: %s", str(error) or "no answer")
+                problem = str(error) or "no answer"
+                log.warning("the server does not hear that this worker is alive: %s", problem)
             self._is_failing = True
             return None
         if self._is_failing:

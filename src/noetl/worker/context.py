@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 Shared = TypeVar("Shared")
 
+CHILD_LOOK_SECONDS: Final = 900.0
+"""How long the end of a child may go unnoticed at the worst."""
 LONG_POLL_SECONDS: Final = 20.0
 """How long one question about something that is still to come may be held back."""
 A_MOMENT: Final = 0.05
@@ -113,7 +115,7 @@ class TaskContext:
             child = await source.child(lease.held, call, PATIENCE_SECONDS)
             if not child.is_over:
                 await self._commit()
-                waits = Waits(children=[child.execution_id], until=self._time_is_up())
+                waits = Waits(children=[child.execution_id], until=self._next_look())
                 async with lease.parking.waiting(waits, at_once=True):
                     while not child.is_over:
                         child = await source.child(lease.held, call, LONG_POLL_SECONDS)
@@ -147,6 +149,11 @@ class TaskContext:
             await self._commit()
         limit = self._time_is_up()
         await self._lease.sleep_until(moment if limit is None else min(moment, limit))
+
+    def _next_look(self) -> float:
+        """When to look after a child whose end nobody told of: whoever was to may have died."""
+        look, limit = self._lease.now() + CHILD_LOOK_SECONDS, self._time_is_up()
+        return look if limit is None else min(look, limit)
 
     def _time_is_up(self) -> float | None:
         """When the time of this call is over, in seconds since 1970."""

@@ -260,7 +260,7 @@ def test_the_end_of_an_execution_takes_its_entries_and_its_childrens(play: Play,
         cache = desk(store, clock).cache
         for scope in (Scope(), Scope(5), Scope(6, 5), Scope(7)):
             await cache.keep("api", "bearer", {"x": "y"}, scope=scope)
-        assert await cache.forget_execution("5") == 2
+        assert await cache.forget_executions(["5", "9"]) == 2
         assert [entry.execution_id for entry in await store.cache_entries()] == [7, None]
 
     play(scenario)
