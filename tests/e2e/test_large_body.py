@@ -31,7 +31,6 @@ workflow:
       kind: duckdb
       database: large.duckdb
       query: |
-        SET memory_limit = '100MB';
         SELECT count(*) AS rows, sum(id) AS total FROM read_csv('{{ start.stored_path }}');
 """
 
