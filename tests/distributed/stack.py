@@ -77,10 +77,10 @@ class Stack:
         self.servers.append(made)
         return made
 
-    def add_worker(self, server: int | None = None, *options: str) -> Process:
-        """`server`: whom it asks; by default they take turns."""
+    def add_worker(self, url: str | None = None, *options: str) -> Process:
+        """`url`: whom it asks; by default they take turns."""
         number = len(self.workers) + 1
-        url = self.url((number - 1) % len(self.servers) if server is None else server)
+        url = url or self.url((number - 1) % len(self.servers))
         words = ["worker", "start", "--server", url, "--name", f"worker-{number}", "--grace", "20", *options]
         made = self._process(f"worker-{number}", words, lambda one: "worker ready" in one.said())
         self.workers.append(made)

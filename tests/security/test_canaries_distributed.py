@@ -36,17 +36,17 @@ class Cluster(Deployment):
     """A deployment whose servers and workers were started with the secrets of a campaign."""
 
     def __init__(self, folder: Path, world: Outside, dsn: str) -> None:
-        home = folder / "home"
-        home.mkdir()
+        home, self.temporary, files = (folder / name for name in ("home", "temporary", "files"))
+        for made in (home, self.temporary, files):
+            made.mkdir()
         super().__init__(Console(home))
         self.canaries = Canaries()
-        self.campaign = Campaign(self.canaries, world.url, dsn, folder / "from_file.secret")
+        self.campaign = Campaign(self.canaries, world.url, dsn, files / "a_secret")
         world.vault = {"password": self.canaries["from_vault"]}
         world.token = self.canaries["from_endpoint"]
-        self.temporary = folder / "temporary"
-        self.temporary.mkdir()
         self.playbooks = [self.campaign.child(), self._everything(), self.campaign.interrupted()]
-        self.console.environment |= self.campaign.environment | {"TMPDIR": str(self.temporary)}
+        places = {"TMPDIR": str(self.temporary), "NOETL_KEYCHAIN_FOLDER": str(files)}
+        self.console.environment |= self.campaign.environment | places
 
     def _everything(self) -> dict[str, Any]:
         """The campaign, with a large body that goes to the object store of NATS."""

@@ -93,7 +93,7 @@ class Replica:
             distributed=True,
             node=node,
         )
-        self.view.control = self.control
+        self.view.watch(self.control)
         self.died: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._running = [
             asyncio.ensure_future(self.control.run_timers()),
@@ -121,12 +121,14 @@ class Replica:
 
     async def serve(self, name: str, *asked: Any) -> Any:
         """Answers a call, unless it dies meanwhile."""
+        work: asyncio.Future[Any]
         if name == "report":
             work = asyncio.ensure_future(self._cluster.reported(self.control, asked[0]))
         else:
             work = asyncio.ensure_future(getattr(self.control, name)(*asked))
+        either: set[asyncio.Future[Any]] = {work, self.died}
         try:
-            await asyncio.wait({work, self.died}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
                 raise ProcessDiedError("the replica died")
             return work.result()
@@ -303,7 +305,9 @@ class Cluster(World):
             await asyncio.sleep(self.chance.choice(DELAYS[:4]))
             while await self.store.execution(EXECUTION) is None:
                 try:
-                    await self.replicas[number].control.begin(entry, self.scenario.payload, execution_id=EXECUTION)
+                    await self.replicas[number].control.begin(
+                        entry, self.scenario.payload, execution_id=EXECUTION
+                    )
                 except (StoreError, NotWrittenError):
                     await asyncio.sleep(0.5)
 
@@ -370,5 +374,3 @@ class Cluster(World):
     def _chosen(self) -> Machine:
         busy = [machine for machine in self.machines if machine.worker.held]
         return self.chance.choice(busy or self.machines)
-
-

@@ -60,7 +60,7 @@ INVARIANTS = {
     "run.ends.once": "a scheduled step run ends exactly once, or is revoked by the end of the execution",
     "finished.once": "`workflow.finished` comes once if the workflow began, and `playbook.processed` last",
     "nothing.after.the.end": "nothing is appended to an execution that is over",
-    "in.flight": "a step never has more calls in flight than its loop's `max_in_flight` allows, over all leases",
+    "in.flight": "a step has at most as many calls in flight, over all leases, as `max_in_flight` allows",
     "iteration.once": "no iteration is run under two leases that both hold",
     "done.is.done": "a task whose `task.done` is committed is never run again",
     "values.whole": "a tool is given values, never references to them",
@@ -297,6 +297,7 @@ class Watcher:
         processed = [event for event in self.events if event.event_type == "playbook.processed"]
         require(len(processed) == 1, "finished.once", "playbook.processed")
         require(not self._replica.runs and not self._replica.tokens, "run.ends.once", "left open at the end")
+
 
 def _identity(event: Event | ReportedEvent) -> tuple[Any, ...]:
     return event.event_type, event.entity_id, event.task_run_id, event.attempt, event.timestamp

@@ -191,7 +191,13 @@ class OlderDrawing:
     def simple(self, kind: str) -> Data:
         match kind:
             case "set":
-                values = [1, "{{ workload.flag }}", ["a"], f"{{{{ 's' * {BIG} }}}}", "{{ seen | default([]) }}"]
+                values = [
+                    1,
+                    "{{ workload.flag }}",
+                    ["a"],
+                    f"{{{{ 's' * {BIG} }}}}",
+                    "{{ seen | default([]) }}",
+                ]
                 return {"set": {"ctx": {"seen": self.chance.choice(values)}}}
             case "collect":
                 mode = self.chance.choice(["append", "extend"])
@@ -274,7 +280,9 @@ class OlderDrawing:
             {
                 "step": "many",
                 "loop": loop,
-                "next": [{"step": "work", "with": {"item": "{{ 1 / 0 }}" if self.often(0.1) else "{{ item }}"}}],
+                "next": [
+                    {"step": "work", "with": {"item": "{{ 1 / 0 }}" if self.often(0.1) else "{{ item }}"}}
+                ],
             }
         )
         steps.append(

@@ -62,6 +62,15 @@ def test_every_drawn_playbook_is_valid_and_every_trouble_is_drawn() -> None:
     assert {trouble.kind for scenario in drawn for trouble in scenario.troubles} == set(TROUBLES)
 
 
+def test_loops_are_really_shared_out_and_waits_really_parked(tmp_path: Path) -> None:
+    tally: Counter[str] = Counter()
+    for seed in range(400, 480):
+        simulate(seed, tmp_path, tally)
+    occurred = {name for name, count in tally.items() if count}
+    assert "loops under several leases at once" in occurred
+    assert {"park: back by time", "park: back by signal", "world: cluster", "world: one process"} <= occurred
+
+
 def test_the_page_about_the_engine_names_every_invariant() -> None:
     text = (ROOT / "docs" / "engine.md").read_text("utf-8")
     assert [name for name in INVARIANTS if f"`{name}`" not in text] == []

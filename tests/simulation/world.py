@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from noetl.control.live import Live
 from noetl.control.plane import ControlPlane
 from noetl.embedded import Embedded
 from noetl.engine import decide
@@ -85,7 +86,7 @@ class WatchedStore(MemoryStore):
     def __init__(self, world: World) -> None:
         super().__init__(world.clock)
         self._world = world
-        self.writer: ControlPlane | None = None
+        self.writer: Live | None = None
         """Whose append comes next."""
 
     def _write(self, log: Any, change: Append) -> None:
@@ -98,8 +99,19 @@ class FailingStore:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self.control: ControlPlane | None = None
+        self._committing: Live | None = None
         self.is_dead = False
+
+    def watch(self, control: ControlPlane) -> None:
+        """Knows from now on which execution in memory an append comes from."""
+        watched: Any = control
+        commit = watched._commit
+
+        async def committing(live: Live, *decided: Any) -> None:
+            self._committing = live
+            await commit(live, *decided)
+
+        watched._commit = committing
 
     def __getattr__(self, name: str) -> Any:
         if self.is_dead:
@@ -110,13 +122,13 @@ class FailingStore:
         self.is_dead = True
 
     async def append(self, change: Append) -> None:
-        world = self._world
+        world, live = self._world, self._committing
         await asyncio.sleep(world.chance.choice(DELAYS[:4]))
         self._require_alive()
         trouble = world.trouble_at_commit()
         if trouble is not None and trouble.endswith("before commit"):
             world.fail_append(trouble, self)
-        world.store.writer = self.control
+        world.store.writer = live
         try:
             await world.store.append(change)
         except NoetlError as refused:
@@ -207,8 +219,7 @@ class World(ABC):
             found = self.watchers[execution_id] = Watcher(self.tally, self.chance)
         return found
 
-    def committed(self, change: Append, control: ControlPlane | None) -> None:
-        live = None if control is None else control._live.get(change.execution_id)
+    def committed(self, change: Append, live: Live | None) -> None:
         log = self.store._logs[change.execution_id]
         with self.noting_violations():
             watcher = self.watcher(change.execution_id)
@@ -416,7 +427,8 @@ class OneProcess(World):
         view: Any = self._view
         engine = Embedded(view, self.folder, clock=self.clock, tool=self.tool, resolver=self.resolver)
         engine._worker._random = self.chance  # jitter
-        self._engine, self._view.control = engine, engine.control
+        self._engine = engine
+        self._view.watch(engine.control)
         self._intercept(engine)
         running = asyncio.ensure_future(self._run_engine(engine))
         either: set[asyncio.Future[Any]] = {running, self._died}

@@ -1,9 +1,12 @@
-"""`noetl list`: the executions of a store, the newest first."""
+"""`noetl list`: the executions of a store or a server, the newest or the oldest first."""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import shlex
 import sys
+from datetime import UTC, datetime
 
 from noetl.cli.arguments import Parser, count
 from noetl.cli.diagnostics import output_width, paint_for
@@ -12,7 +15,8 @@ from noetl.cli.stores import AnyPlace, add_store_options, place_of
 from noetl.cli.tables import table
 from noetl.cli.tree import duration
 from noetl.engine.state import Data
-from noetl.ids import seconds_of
+from noetl.errors import UsageError
+from noetl.ids import seconds_of, timestamp
 from noetl.settings import Settings
 from noetl.store.protocol import ExecutionRow
 
@@ -23,19 +27,23 @@ HEADS = ("ID", "STATUS", "PLAYBOOK", "STARTED", "TOOK", "ERROR")
 def run(arguments: list[str], settings: Settings) -> int:
     parser = Parser(
         "list",
-        "Lists executions, the newest first.\nExit codes: 0 listed, 2 there is no such store.",
+        "Lists executions, the newest first unless it is asked for otherwise.\nExit codes: 0 listed, 2 there is no such store.",
         "noetl list --status failed --limit 10",
     )
     parser.add_argument("--status", choices=STATUSES, help="only executions of this status")
     parser.add_argument("--path", metavar="PATH", help="only executions of this playbook")
+    parser.add_argument("--parent", metavar="ID", help="only executions that this one called")
+    parser.add_argument(
+        "--since", metavar="MOMENT", help="only executions asked for then or later, as 2024-05-01 or RFC 3339"
+    )
+    parser.add_argument("--oldest", action="store_true", help="the oldest first")
     parser.add_argument("--limit", metavar="N", type=count, default=50, help="at most N (default: 50)")
-    parser.add_argument("--before", metavar="ID", help="only executions before this one, to page on")
+    parser.add_argument("--before", metavar="ID", help="only executions that follow this one, to page on")
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
     add_store_options(parser)
     options = parser.parse_args(arguments)
     place = place_of(options, settings)
-    # One more than is shown tells whether there are more.
-    rows, owned = asyncio.run(_rows(place, options.status, options.path, options.before, options.limit + 1))
+    rows, owned = asyncio.run(_rows(place, options))
     more = len(rows) > options.limit
     rows = rows[: options.limit]
     if options.json:
@@ -50,19 +58,46 @@ def run(arguments: list[str], settings: Settings) -> int:
     shown = [_cells(row, owned=owned) for row in rows]
     sys.stdout.write(table(HEADS, shown, output_width(sys.stdout), paint))
     if more:
-        print(f"more: {place.command('list', '--before', rows[-1].execution_id)}")
+        print(f"more: {place.command('list', *_again(options), '--before', rows[-1].execution_id)}")
     return 0
 
 
-async def _rows(
-    place: AnyPlace, status: str | None, path: str | None, before: str | None, limit: int
-) -> tuple[list[ExecutionRow], bool]:
+def _again(options: argparse.Namespace) -> list[str]:
+    """The options that the next page needs too."""
+    words = ["--oldest"] if options.oldest else []
+    for name in ("status", "path", "parent", "since"):
+        value = getattr(options, name)
+        words += [] if value is None else [f"--{name}", shlex.quote(value)]
+    return words
+
+
+async def _rows(place: AnyPlace, options: argparse.Namespace) -> tuple[list[ExecutionRow], bool]:
+    since = None if options.since is None else _moment(options.since)
     store = place.read()
     try:
-        rows = await store.executions(status=status, path=path, before=before, limit=limit)
+        rows = await store.executions(
+            status=options.status,
+            path=options.path,
+            parent=options.parent,
+            since=since,
+            order="oldest" if options.oldest else "newest",
+            before=options.before,
+            limit=options.limit + 1,  # one more than is shown tells whether there are more
+        )
         return rows, store.owned_by_other()
     finally:
         await store.close()
+
+
+def _moment(written: str) -> str:
+    """As stores have moments; a day alone begins at midnight UTC."""
+    try:
+        found = datetime.fromisoformat(written)
+        return timestamp((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp())
+    except (ValueError, OverflowError):
+        raise UsageError(
+            f"--since takes a moment such as 2024-05-01T12:00:00Z, but got {written!r}"
+        ) from None
 
 
 def row_data(row: ExecutionRow) -> Data:

@@ -11,7 +11,7 @@ from noetl.client.api import Api, cursor_before
 from noetl.client.connection import Connection, ServerError
 from noetl.client.wire import CatalogRow, CatalogText, EventView, ExecutionSummary
 from noetl.records.event import Event
-from noetl.store.protocol import CatalogEntry, ExecutionRow
+from noetl.store.protocol import CatalogEntry, ExecutionRow, ListOrder
 
 RETRY_SECONDS: Final = 5.0
 """How long a server that does not answer is tried."""
@@ -49,6 +49,9 @@ class ServedStore:
         *,
         status: str | None = None,
         path: str | None = None,
+        parent: str | None = None,
+        since: str | None = None,
+        order: ListOrder = "newest",
         before: str | None = None,
         limit: int = 50,
     ) -> list[ExecutionRow]:
@@ -56,7 +59,13 @@ class ServedStore:
         cursor = None if before is None else cursor_before(before)
         while len(found) < limit:
             page = await self.api.executions(
-                status=status, path=path, cursor=cursor, limit=min(PAGE, limit - len(found))
+                status=status,
+                path=path,
+                parent=parent,
+                since=since,
+                order=order,
+                cursor=cursor,
+                limit=min(PAGE, limit - len(found)),
             )
             found.extend(map(row_of, page.executions))
             cursor = page.cursor

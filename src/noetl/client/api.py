@@ -127,6 +127,7 @@ class Api:
         path: str | None = None,
         parent: str | None = None,
         since: str | None = None,
+        order: str | None = None,
         cursor: str | None = None,
         limit: int = 50,
     ) -> ExecutionPage:
@@ -135,6 +136,7 @@ class Api:
             "path": path,
             "parent": parent,
             "since": since,
+            "order": order,
             "cursor": cursor,
             "limit": limit,
         }

@@ -1,8 +1,8 @@
 """Reports on their way to the server: whatever is queued when a call returns goes together in the next.
 
 There is no timer: a report that finds no call under way goes at once, and the more there are at the same
-time the more of them share a call. Two reports about one lease never share one, for the answer names
-leases, and iterations are handed out to one of them only.
+time the more of them share a call: those of a loop's lanes above all, which are all about one lease. They
+keep their order, and the last verdict about a lease, with all its open iterations, is the answer to each.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class Reports:
             self._sending = None
 
     def _next_call(self) -> list[_Waiting]:
-        """The reports that go together: of one worker and pool, each lease once, not too many events."""
+        """The reports that go together: of one worker and pool, not too many events."""
         first = self._queue[0].report
         taken: list[_Waiting] = []
         left: list[_Waiting] = []
-        commands: set[str] = set()
+        behind: set[str] = set()
         events = 0
         for waiting in self._queue:
             report = waiting.report
@@ -68,13 +68,13 @@ class Reports:
                 first.pool,
                 first.protocol,
             )
-            if same and fits and not named & commands:
+            # What is left behind keeps its place before later reports of the same lease.
+            if same and fits and not named & behind:
                 taken.append(waiting)
                 events += size
             else:
                 left.append(waiting)
-            # What was left behind keeps its place before later reports of the same lease.
-            commands |= named
+                behind |= named
         self._queue = left
         return taken
 

@@ -21,7 +21,7 @@ from noetl.engine.frames import (
     leave_block,
     open_iteration,
 )
-from noetl.engine.reducers import apply_writes
+from noetl.engine.reducers import apply_writes, note_writes
 from noetl.engine.state import BlockFrame, Frame, LoopRun, SpreadRun, State, StepResult, StepRun, Token, Waits
 from noetl.ids import seconds_of
 from noetl.records.event import Event
@@ -251,6 +251,7 @@ def _loop_started(state: State, event: Happened) -> None:
         keeps_going=payload["on_error"] == "continue",
         widths=payload.get("leases", [1]),
         batch=payload.get("batch", 1),
+        reduce=payload.get("reduce", {}),
     )
 
 
@@ -286,8 +287,8 @@ def _iteration_ended(state: State, event: Happened) -> None:
         loop.failed += 1
         _keep_result(loop, event.iteration, None)
     if loop.parallel:
-        writes = {} if event.payload.get("conflict") else frame.writes
-        apply_writes(state, loop, event.iteration, writes, event.payload.get("reduce", {}))
+        writes, every = ({}, {}) if event.payload.get("conflict") else (frame.writes, frame.reduced)
+        apply_writes(state, loop, event.iteration, writes, event.payload.get("reduce", {}), every)
 
 
 def _keep_result(loop: LoopRun, index: int, result: object) -> None:
@@ -325,6 +326,15 @@ def _task_done(state: State, event: Happened) -> None:
         apply_case(frame, event.task_label, event.payload, event.timestamp, _shared_values(run, frame))
     else:
         apply_task_done(frame, str(event.task_label), event.payload, event.timestamp)
+        _note_reduced(run, event)
+
+
+def _note_reduced(run: StepRun, event: Happened) -> None:
+    """Keeps what an iteration wrote to reduced keys; blocks inside it write for the iteration."""
+    loop, patch = run.loop, event.payload["then"].get("set_ctx")
+    if loop is not None and loop.reduce and patch:
+        index = int(str(event.iteration_id).split("/")[1])
+        note_writes(loop.open[index].reduced, patch, loop.reduce)
 
 
 def _task_started(state: State, event: Happened) -> None:

@@ -10,7 +10,7 @@ from noetl.engine.frames import iteration_path
 from noetl.engine.reducers import conflicting_key, unfit
 from noetl.engine.routing import end_step, fail_step
 from noetl.engine.scope import render
-from noetl.engine.state import Data, LoopRun, StepRun
+from noetl.engine.state import Data, Frame, LoopRun, StepRun
 from noetl.engine.turn import Turn, error_data
 from noetl.errors import TemplateError, TemplateValueError
 from noetl.playbook.model import Loop, Step
@@ -81,6 +81,8 @@ def _shares(turn: Turn, step: Step, run: StepRun, total: int) -> Data:
     if turn.distributed and wished != "local" and not turn.plan.is_closed_by_worker(step):
         leases = min(width, MOST_LEASES)
         shares["leases"] = [width // leases + (number < width % leases) for number in range(leases)]
+    if loop.reduce:
+        shares["reduce"] = dict(loop.reduce)
     batch = count(loop.batch_size, "batch_size", scope)
     return shares if batch == 1 else {**shares, "batch": batch}
 
@@ -194,8 +196,7 @@ def end_iteration(turn: Turn, run: StepRun, fact: Fact) -> None:
     assert fact.iteration is not None
     reducers: Data = step.loop.reduce
     if loop.parallel:
-        writes = loop.open[fact.iteration].writes
-        problem = _write_problem(loop, writes, reducers, run.step)
+        problem = _write_problem(loop, loop.open[fact.iteration], reducers, run.step)
         if problem is not None:
             _as_failed(fact, problem)
         if reducers:
@@ -209,18 +210,19 @@ def end_iteration(turn: Turn, run: StepRun, fact: Fact) -> None:
         end_step(turn, run, loop_results(turn.state.execution_id, run), done=loop.done, failed=loop.failed)
 
 
-def _write_problem(loop: LoopRun, writes: Data, reducers: Data, step: str) -> Data | None:
-    key = conflicting_key(loop, writes, reducers)
+def _write_problem(loop: LoopRun, frame: Frame, reducers: Data, step: str) -> Data | None:
+    key = conflicting_key(loop, frame.writes, reducers)
     if key is not None:
         message = (
             f"two parallel iterations wrote different values to ctx key `{key}`; "
             f"name a reducer for it: loop.spec.reduce: {{{key}: last}}"
         )
         return error_data("ctx.conflict", message, step=step)
-    for name, value in writes.items():
-        if name in reducers and unfit(reducers[name], value):
-            message = f"reducer `{reducers[name]}` of ctx key `{name}` cannot take {shown(value)}"
-            return error_data("ctx.reduce", message, step=step)
+    for name, values in frame.reduced.items():
+        for value in values:
+            if unfit(reducers[name], value):
+                message = f"reducer `{reducers[name]}` of ctx key `{name}` cannot take {shown(value)}"
+                return error_data("ctx.reduce", message, step=step)
     return None
 
 

@@ -36,16 +36,48 @@ def same(left: object, right: object) -> bool:
     return left == right
 
 
-def apply_writes(state: State, loop: LoopRun, index: int, writes: Data, reducers: Data) -> None:
-    """Applies what an iteration wrote, now or when those before it are there."""
+def note_writes(noted: dict[str, list[Any]], patch: Data, reducers: Data) -> None:
+    """Adds the writes of one task to those an iteration has made to reduced keys.
+
+    Those that come to one value are combined at once; one that does not fit is kept, to be refused.
+    """
+    for key, value in patch.items():
+        reducer = reducers.get(key)
+        if reducer is None:
+            continue
+        before = noted.setdefault(key, [])
+        fits = not any(unfit(reducer, each) for each in (*before, value))
+        if before and fits and reducer in ("sum", "min", "max", "last"):
+            before[:] = [REDUCERS[reducer](before[0], value)]
+        else:
+            before.append(value)
+
+
+def apply_writes(
+    state: State,
+    loop: LoopRun,
+    index: int,
+    writes: Data,
+    reducers: Data,
+    every: dict[str, list[Any]] | None = None,
+) -> None:
+    """Applies what an iteration wrote, now or when those before it are there.
+
+    `every` has all its writes to reduced keys, where it wrote one more than once.
+    """
     plain = {key: value for key, value in writes.items() if key not in reducers}
     if plain:
         loop.written.update(plain)
         state.ctx.update(plain)
-    loop.waiting[index] = {key: [reducers[key], value] for key, value in writes.items() if key in reducers}
+    loop.waiting[index] = {
+        key: [reducers[key], *(every or {}).get(key, [value])]
+        for key, value in writes.items()
+        if key in reducers
+    }
     while loop.applied in loop.waiting:
-        for key, (reducer, value) in loop.waiting.pop(loop.applied).items():
-            state.ctx[key] = REDUCERS[reducer](state.ctx.get(key), value)
+        for key, (reducer, *values) in loop.waiting.pop(loop.applied).items():
+            for value in values:
+                state.ctx[key] = REDUCERS[reducer](state.ctx.get(key), value)
         loop.applied += 1
 
 

@@ -100,6 +100,8 @@ class Frame(Part):
     """The label of the task that was executed last."""
     writes: Data = {}
     """What a parallel iteration wrote to `ctx`: applied when it ends."""
+    reduced: dict[str, list[Any]] = {}
+    """What it wrote to keys of `ctx` that have a reducer: every write counts, combined where that can be."""
     polls: int = 0
     """How often a poll has looked without finding what it waits for."""
     polled_since: float | None = None
@@ -150,6 +152,8 @@ class LoopRun(Part):
     """The first iteration whose reduced writes are not in `ctx` yet."""
     collected: dict[int, Data] = {}
     """What `set` and `collect` held in each finished parallel iteration."""
+    reduce: dict[str, str] = {}
+    """The reducers of keys of `ctx`."""
     closing: Data | None = None
     """A way out that ended the loop early, with the result that was set for the step."""
     waiting: dict[int, Data] = {}

@@ -8,7 +8,7 @@ import pytest
 
 from noetl.engine.bodies import is_ref, parted, parts_of
 from noetl.engine.limits import reference
-from noetl.engine.reducers import apply_writes, conflicting_key, same, unfit
+from noetl.engine.reducers import apply_writes, conflicting_key, note_writes, same, unfit
 from noetl.engine.state import LoopRun, State
 
 
@@ -84,3 +84,31 @@ def test_a_list_with_stored_elements_is_one_reference() -> None:
     assert parts_of(whole) == [stored("big"), 2]
     assert parted([1, 2]) == [1, 2]
     assert parts_of("text") is None
+
+
+def test_every_write_of_an_iteration_counts() -> None:
+    noted: dict[str, list[Any]] = {}
+    reducers = {"total": "sum", "rows": "append", "best": "max", "name": "last"}
+    for number in (1, 5, 2):
+        patch = {"total": number, "rows": f"r{number}", "best": number, "name": f"n{number}", "other": number}
+        note_writes(noted, patch, reducers)
+    assert noted == {"total": [8], "rows": ["r1", "r5", "r2"], "best": [5], "name": ["n2"]}
+    state = State(execution_id="1")
+    running = LoopRun(items=[], total=2, parallel=True, keeps_going=False)
+    last = {"total": 2, "rows": "r2", "best": 2, "name": "n2", "other": 2}
+    apply_writes(state, running, 1, {"total": 10, "rows": "later"}, reducers, {})
+    apply_writes(state, running, 0, last, reducers, noted)
+    assert state.ctx == {
+        "total": 18,
+        "rows": ["r1", "r5", "r2", "later"],
+        "best": 5,
+        "name": "n2",
+        "other": 2,
+    }
+
+
+def test_a_write_that_does_not_fit_is_kept_to_be_refused() -> None:
+    noted: dict[str, list[Any]] = {}
+    for value in (1, "many", 2):
+        note_writes(noted, {"total": value}, {"total": "sum"})
+    assert noted == {"total": [1, "many", 2]}

@@ -33,18 +33,14 @@ def test_an_empty_database_gets_every_migration_once(bare_database: str) -> None
     names = ["001 tables", "002 registry", "003 functions", "004 lists"]
     assert migrate(bare_database) == names
     assert migrate(bare_database) == []
-    assert [row[0] for row in ask(bare_database, "SELECT version FROM noetl.migration ORDER BY 1")] == [
-        1,
-        2,
-        3,
-    ]
+    assert ask(bare_database, "SELECT version FROM noetl.migration ORDER BY 1") == [(1,), (2,), (3,), (4,)]
     open_postgres(bare_database)
 
 
 def test_processes_that_migrate_at_once_take_turns(bare_database: str) -> None:
     with ThreadPoolExecutor(4) as threads:
         applied = list(threads.map(lambda _: migrate(bare_database), range(4)))
-    assert sorted(map(len, applied)) == [0, 0, 0, 3]
+    assert sorted(map(len, applied)) == [0, 0, 0, 4]
 
 
 def test_a_migration_that_fails_leaves_nothing_behind(bare_database: str) -> None:
@@ -246,7 +242,7 @@ def test_the_command_line_makes_and_checks_a_database(
     assert main(["db", "migrate", "--store", bare_database]) == 2
     capsys.readouterr()
     assert main(["db", "init", "--store", bare_database]) == 0
-    assert capsys.readouterr().out == "applied 001 tables, 002 registry, 003 functions\n"
+    assert capsys.readouterr().out == "applied 001 tables, 002 registry, 003 functions, 004 lists\n"
     assert main(["db", "migrate", "--store", bare_database]) == 0
     assert capsys.readouterr().out == "the schema is up to date\n"
     assert main(["db", "check", "--store", bare_database]) == 0

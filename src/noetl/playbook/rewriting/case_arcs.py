@@ -240,7 +240,12 @@ class Boundary:
         """What is decided when the step is left, after all that was decided after the call."""
         found: list[Way] = []
         names = dict(self._names)
-        if self._case.call is None:
+        if self._step.loop is not None:
+            # Then the loop is over: the result is its list.
+            hidden = self.kept | {self._step.loop.iterator}
+            over = at_boundary(self._step.name, hidden, own_result=self._readable, done="loop.done")
+            names = dict(over)
+        elif self._case.call is None:
             names |= dict.fromkeys((*AFTER_SUCCESS, "error"), refused)
         for entry in self._moments.exit:
             chain = split(entry.branch, self._report)

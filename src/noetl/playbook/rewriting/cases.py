@@ -32,7 +32,13 @@ from noetl.playbook.rewriting.case_arcs import Boundary, Plan, values_kept
 from noetl.playbook.rewriting.chains import ChainTasks, Patches, split
 from noetl.playbook.rewriting.expressions import Names, Rewriter, as_guard, refused
 from noetl.playbook.rewriting.inexpressible import Report
-from noetl.playbook.rewriting.moments import AFTER_FAILURE, AFTER_SUCCESS, Moments, sort_by_moment
+from noetl.playbook.rewriting.moments import (
+    AFTER_FAILURE,
+    AFTER_SUCCESS,
+    Moments,
+    is_asked_on_exit,
+    sort_by_moment,
+)
 from noetl.playbook.rewriting.overrides import Overrides
 from noetl.playbook.rewriting.repeats import FAIL, directive, repeats
 from noetl.playbook.rewriting.routes import Way
@@ -86,10 +92,10 @@ def _check_case(step: Step, case: Case, report: Report) -> None:
         if branch.retry is not None:
             report.say("retry-chain", branch.retry.at)
         for action in branch.actions:
-            _check_action(step, action, report)
+            _check_action(step, action, report, on_exit=is_asked_on_exit(branch))
 
 
-def _check_action(step: Step, action: object, report: Report) -> None:
+def _check_action(step: Step, action: object, report: Report, *, on_exit: bool) -> None:
     if isinstance(action, NextAction):
         if action.policy not in (None, "end_step") or action.priority:
             report.say("next-policy", action.at)
@@ -97,7 +103,7 @@ def _check_action(step: Step, action: object, report: Report) -> None:
             report.say("next-delay", action.at)
         if any(isinstance(target.step, Template) for target in action.targets):
             report.say("computed-target", action.at)
-        if step.loop is not None:
+        if step.loop is not None and not on_exit:
             report.say("loop-exit", action.at)
     elif isinstance(action, SetAction | CollectAction):
         if step.loop is not None:

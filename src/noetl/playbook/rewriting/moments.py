@@ -115,6 +115,11 @@ def _moments(branch: CaseBranch, *, has_call: bool) -> tuple[frozenset[str] | No
     return moments or None, tuple(rest)
 
 
+def is_asked_on_exit(branch: CaseBranch) -> bool:
+    """Whether an entry says that it is for the moment when the step is left, and for no other."""
+    return branch.every_moment and _moments(branch, has_call=True)[0] == frozenset((EXIT,))
+
+
 def _event_names(found: list[Token]) -> frozenset[str] | None:
     """The names that `event.name == '…'` or `event.name in [ … ]` allows."""
     values = [token.value for token in found]

@@ -112,17 +112,22 @@ def in_tasks(label: str, kept: Collection[str] = ()) -> Names:
 
 
 def at_boundary(
-    step: str, hidden: Collection[str], *, own_result: bool = True, is_list: bool = False
+    step: str,
+    hidden: Collection[str],
+    *,
+    own_result: bool = True,
+    is_list: bool = False,
+    done: str = "step.done",
 ) -> Names:
     """Arcs, which see the call by the step's name.
 
     `hidden` are names that only the pipeline has; `own_result` says that the step's result is the
-    call's. The result of a loop shows nothing of one call.
+    call's. The result of a loop shows nothing of one call. `done` is the event of a good end.
     """
 
     def result(chain: Chain) -> Replacement | None:
         if chain.defined is not None and own_result and not is_list:
-            return Replacement("event.name == 'step.done'", test=True) if chain.defined else None
+            return Replacement(f"event.name == '{done}'", test=True) if chain.defined else None
         envelope = chain.name == "response" and chain.attributes[:1] in (("status_code",), ("headers",))
         return None if is_list or not own_result or envelope else Replacement(step)
 

@@ -28,6 +28,8 @@ from noetl.tools.processes.tracebacks import describe, summary
 MAX_PACKET: Final = 1 << 16
 MODULE: Final = "__playbook__"
 decode: Final = json.JSONDecoder().raw_decode
+leave: Final = os._exit
+"""As it was before any code of a playbook ran."""
 HELLO, RESULT, ERROR, OUTPUT, ERROR_OUTPUT = b"H", b"R", b"E", b"O", b"P"
 
 
@@ -81,6 +83,8 @@ class Child:
             reusable = self.settle() and reusable
             self.forward_output(number)
             self.write(kind, number, (b"1" if reusable else b"0") + body)
+            if not reusable:  # the parent ends this process: what it would take now would die with it
+                leave(0)
 
     def run(self, program: Program, folder: str, variables: dict[str, Any]) -> tuple[bytes, bytes, bool]:
         """The kind of the answer, its body, and whether this process may go on."""

@@ -34,14 +34,19 @@ def family() -> str:
 
 def adopt_orphans() -> bool:
     """Makes this process responsible for what its descendants leave behind, where the system can do that:
-    as its parent while this process lives, and through a guardian when it was killed."""
+    as its parent while this process lives, and through a guardian when it was killed. Every worker that
+    runs code comes by here, so this is also where its own secrets are put out of their reach."""
     return _adopt_orphans(os.getpid())
 
 
 @cache
 def _adopt_orphans(_pid: int) -> bool:
-    import ctypes  # noqa: PLC0415 - some milliseconds, which only a worker that runs code pays
+    # Some milliseconds, which only a worker that runs code pays.
+    import ctypes  # noqa: PLC0415
 
+    from noetl.tools.processes.privacy import hide_from_children  # noqa: PLC0415
+
+    hide_from_children()
     # Before orphans are adopted, or the guardian would become this process's child, to be waited for.
     guard_family(family())
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
