@@ -34,12 +34,12 @@ def played(stack: Stack, scenario: Callable[[list[HttpControl]], Awaitable[Given
     return asyncio.run(play())
 
 
-async def claimed(control: HttpControl, worker_id: str = "by-hand") -> AnyCommand:
-    """The next command, waited for."""
+async def claimed(control: HttpControl, execution_id: str, worker_id: str = "by-hand") -> AnyCommand:
+    """The next command of an execution, waited for."""
     while True:
-        found = await control.claim(Claim(worker_id=worker_id, limit=1, wait_seconds=5.0))
-        if found:
-            return found[0]
+        for found in await control.claim(Claim(worker_id=worker_id, limit=1, wait_seconds=5.0)):
+            if found.lease.execution_id == execution_id:
+                return found
 
 
 def step_done(command: AnyCommand, result: object) -> tuple[ReportedEvent, ...]:

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 PATIENCE_SECONDS = 30.0
@@ -41,14 +42,14 @@ class Outside(ThreadingHTTPServer):
         self.calls: list[Call] = []
         self.under_way: Counter[str] = Counter()
         self.peaks: Counter[str] = Counter()
-        self.samples: dict[str, list[int]] = {}
-        """Of each group how many were under way whenever one more began."""
+        self.changes: dict[str, list[tuple[float, int]]] = {}
+        """Of each group the moments at which a call began or ended, and how many were under way then."""
         self.gate = threading.Event()
         """Calls of the kind `gate` are answered once it is set."""
 
     def reset(self) -> None:
         with self.changed:
-            self.calls, self.peaks, self.samples = [], Counter(), {}
+            self.calls, self.peaks, self.changes = [], Counter(), {}
             self.gate.clear()
 
     def counts(self) -> Counter[tuple[str, int]]:
@@ -68,13 +69,26 @@ class Outside(ThreadingHTTPServer):
             self.calls.append(call)
             self.under_way[group] += 1
             self.peaks[group] = max(self.peaks[group], self.under_way[group])
-            self.samples.setdefault(group, []).append(self.under_way[group])
-            self.changed.notify_all()
+            self._note(group)
 
     def end(self, group: str) -> None:
         with self.changed:
             self.under_way[group] -= 1
-            self.changed.notify_all()
+            self._note(group)
+
+    def _note(self, group: str) -> None:
+        self.changes.setdefault(group, []).append((time.monotonic(), self.under_way[group]))
+        self.changed.notify_all()
+
+    def share_of_time(self, group: str, at_least: int) -> float:
+        """For how much of the time between the first call and the last beginning so many were under way."""
+        with self.changed:
+            changes = list(self.changes[group])
+        last = max(place for place in range(1, len(changes)) if changes[place][1] > changes[place - 1][1])
+        spans = [
+            (after[0] - before[0], before[1] >= at_least) for before, after in pairwise(changes[: last + 1])
+        ]
+        return sum(span for span, is_so in spans if is_so) / sum(span for span, _ in spans)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A caller that was killed breaks its connection: nothing to tell of."""

@@ -25,7 +25,8 @@ from noetl.store.codec import decode_event
 from tests.distributed.processes import Ledger, Process, wait_until
 from tests.distributed.services import Services
 
-LEASE_SECONDS = 1.5
+LEASE_SECONDS = 2.0
+"""Short, so that losses are soon made good; not so short that a busy machine loses leases by itself."""
 ENDED = ("completed", "failed", "cancelled")
 PATIENCE_SECONDS = 60.0
 PLAYBOOKS = Path(__file__).parents[1] / "durability" / "playbooks"
@@ -237,9 +238,12 @@ class Stack:
             for row in self.query(sql, (int(execution_id),))
         ]
 
-    def count(self, event_type: str) -> int:
-        found = self.query("SELECT count(*) FROM noetl.event WHERE event_type = %s", (event_type,))
-        return int(found[0][0])
+    def count(self, event_type: str, execution_id: str | None = None) -> int:
+        """How many events of a type there are, in one execution or in all."""
+        sql = "SELECT count(*) FROM noetl.event WHERE event_type = %s"
+        if execution_id is None:
+            return int(self.query(sql, (event_type,))[0][0])
+        return int(self.query(f"{sql} AND execution_id = %s", (event_type, int(execution_id)))[0][0])
 
 
 @contextmanager

@@ -15,14 +15,13 @@ def test_max_in_flight_is_never_exceeded_by_four_workers_and_nearly_always_used(
 ) -> None:
     stack = make_stack(servers=2, workers=4)
     stack.register("items", folder=OWN_PLAYBOOKS)
-    payload = {"api": outside.url, "count": 200, "ms": 25}
-    execution_id = stack.begin("distributed/items", payload)
+    # So long that what lies between two calls of a lane hardly counts, on a busy machine too.
+    execution_id = stack.begin("distributed/items", {"api": outside.url, "count": 60, "ms": 250})
     stack.wait_ended([execution_id])
     assert_sound(stack, outside, [execution_id])
-    samples = outside.samples[execution_id]
-    assert len(samples) == 200
-    assert max(samples) <= MOST
-    assert sum(1 for each in samples if each >= MOST - 1) >= 0.8 * len(samples), samples
+    assert set(outside.counts().values()) == {1}
+    assert outside.peaks[execution_id] == MOST
+    assert outside.share_of_time(execution_id, MOST - 1) >= 0.8
 
 
 def test_max_in_flight_holds_while_workers_are_killed(make_stack: MakeStack, outside: Outside) -> None:

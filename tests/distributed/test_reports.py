@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 
 import msgspec
 import pytest
@@ -13,26 +14,27 @@ from noetl.errors import NoetlError
 from noetl.records.protocols import ExecutionRequest
 from noetl.records.report import PROTOCOL, Beat, Claim, Report
 from tests.distributed.by_hand import claimed, played, reported, step_done
-from tests.distributed.conftest import MakeStack
 from tests.distributed.outside import Outside
-from tests.distributed.processes import wait_until
-from tests.distributed.stack import OWN_PLAYBOOKS, Stack
+from tests.distributed.processes import Ledger, wait_until
+from tests.distributed.services import Services
+from tests.distributed.stack import OWN_PLAYBOOKS, Stack, stack_on
 from tests.distributed.verdict import assert_sound
 
 
-@pytest.fixture
-def stack(make_stack: MakeStack) -> Stack:
-    made = make_stack(servers=2, workers=0)
-    made.register("gated", "items", folder=OWN_PLAYBOOKS)
-    made.register("waiting")
-    return made
+@pytest.fixture(scope="module")
+def stack(services: Services, ledger: Ledger, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """Two servers without workers: those are played."""
+    with stack_on(services, ledger, tmp_path_factory.mktemp("played"), servers=2, workers=0) as made:
+        made.register("gated", "items", folder=OWN_PLAYBOOKS)
+        made.register("waiting")
+        yield made
 
 
 def test_a_report_that_comes_twice_by_two_servers_counts_once(stack: Stack, outside: Outside) -> None:
     execution_id = stack.begin("distributed/gated", {"api": outside.url})
 
     async def scenario(controls: list[HttpControl]) -> None:
-        command = await claimed(controls[0])
+        command = await claimed(controls[0], execution_id)
         events = step_done(command, {"name": "once"})
         replies = await asyncio.gather(
             *(reported(control, command, events) for control in (*controls, *controls))
@@ -42,7 +44,7 @@ def test_a_report_that_comes_twice_by_two_servers_counts_once(stack: Stack, outs
         # The step is over: nothing more is heard under this lease.
         late = await reported(controls[1], command, events)
         assert (late.verdicts[0].verdict, late.verdicts[0].stop) == ("refused", True)
-        last = await claimed(controls[1])
+        last = await claimed(controls[1], execution_id)
         await reported(controls[0], last, step_done(last, {}))
 
     played(stack, scenario)
@@ -56,11 +58,11 @@ def test_after_the_lease_a_report_a_beat_and_a_question_are_refused(stack: Stack
     execution_id = stack.begin("distributed/gated", {"api": outside.url})
 
     async def scenario(controls: list[HttpControl]) -> None:
-        first = await claimed(controls[0], "silent")
+        first = await claimed(controls[0], execution_id, "silent")
         await asyncio.to_thread(
-            wait_until, lambda: stack.count("command.expired") == 1, 20.0, "the lease runs out"
+            wait_until, lambda: stack.count("command.expired", execution_id) == 1, 20.0, "it runs out"
         )
-        second = await claimed(controls[1], "other")
+        second = await claimed(controls[1], execution_id, "other")
         assert second.lease == msgspec.structs.replace(first.lease, epoch=first.lease.epoch + 1)
         for control in controls:
             late = await reported(control, first, step_done(first, {"name": "late"}), "silent")
@@ -84,7 +86,7 @@ def test_a_question_under_a_lease_that_is_over_is_answered_with_409(stack: Stack
     execution_id = stack.begin("distributed/items", {"api": outside.url, "count": 3})
 
     async def scenario(controls: list[HttpControl]) -> None:
-        command = await claimed(controls[0])
+        command = await claimed(controls[0], execution_id)
         await controls[1].cancel(execution_id)
         with pytest.raises(NoetlError) as refused:
             await controls[0].loop_so_far(command.lease)
@@ -101,7 +103,7 @@ def test_two_servers_that_race_on_one_execution_write_one_log(stack: Stack, outs
     execution_id = stack.begin("durability/waiting", {"api": outside.url})
 
     async def scenario(controls: list[HttpControl]) -> None:
-        command = await claimed(controls[0])
+        command = await claimed(controls[0], execution_id)
         events = step_done(command, {"name": "x"})[:1]
         signals = (
             control.signal(execution_id, "noise", {"n": number})
@@ -129,15 +131,16 @@ def test_a_start_with_one_key_at_two_servers_is_one_execution(stack: Stack, outs
         )
         return set(await asyncio.gather(*(control.start(request) for control in controls * 4)))
 
+    before = len(stack.rows())
     started = played(stack, scenario)
     assert len(started) == 1
-    assert len(stack.rows()) == 1
+    assert len(stack.rows()) == before + 1
 
 
 def test_a_worker_two_versions_of_the_protocol_away_is_refused(stack: Stack) -> None:
     async def scenario(controls: list[HttpControl]) -> None:
         control = controls[0]
-        assert await control.claim(Claim(worker_id="next", protocol=PROTOCOL + 1)) == ()
+        assert await control.claim(Claim(worker_id="next", pool="empty", protocol=PROTOCOL + 1)) == ()
         for distance in (-2, 2):
             with pytest.raises(ServerError) as refused:
                 await control.claim(Claim(worker_id="far", protocol=PROTOCOL + distance))

@@ -45,9 +45,9 @@ def test_what_a_worker_reports_after_its_lease_does_not_count(
 
 
 def test_a_worker_that_works_longer_than_its_lease_keeps_it(make_stack: MakeStack, outside: Outside) -> None:
-    stack = make_stack(workers=2, lease_seconds=1.0)
+    stack = make_stack(workers=2)
     stack.register("items", folder=OWN_PLAYBOOKS)
-    execution_id = stack.begin("distributed/items", {"api": outside.url, "count": 5, "ms": 3_500})
+    execution_id = stack.begin("distributed/items", {"api": outside.url, "count": 5, "ms": 5_000})
     stack.wait_ended([execution_id])
     assert_sound(stack, outside, [execution_id])
     assert stack.count("command.expired") == 0
@@ -57,7 +57,7 @@ def test_a_worker_that_works_longer_than_its_lease_keeps_it(make_stack: MakeStac
 def test_executions_come_to_the_same_end_when_workers_stand_still_in_turn(
     make_stack: MakeStack, outside: Outside
 ) -> None:
-    stack = make_stack(workers=3, lease_seconds=1.0)
+    stack = make_stack(workers=3)
     register(stack, *MIXED)
     expected = undisturbed(stack, outside, *MIXED)
     under = Under(stack, outside)

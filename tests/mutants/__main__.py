@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from tests.mutants.planted import (
@@ -49,19 +50,23 @@ def main() -> int:
             print(f"{bug.name}: {bug.bug}")
         return 0
     began = time.monotonic()
-    if not chosen.no_baseline and not _passes_without(bugs):
-        return 1
-    with ThreadPoolExecutor(chosen.jobs) as pool:
-        verdicts = list(pool.map(_tried, bugs))
+    with (
+        tempfile.TemporaryDirectory(prefix="noetl-mutants-") as folder,
+        ThreadPoolExecutor(chosen.jobs) as pool,
+    ):
+        original = copy_tree(Path(folder))  # what is changed meanwhile makes no difference
+        if not chosen.no_baseline and not _passes_without(bugs, original):
+            return 1
+        verdicts = list(pool.map(partial(_tried, original), bugs))
     unnoticed = [verdict for verdict in verdicts if verdict.problem is not None]
     print(f"{len(verdicts) - len(unnoticed)} of {len(verdicts)} noticed, {time.monotonic() - began:.0f} s")
     return 1 if unnoticed else 0
 
 
-def _passes_without(bugs: Sequence[Planted]) -> bool:
+def _passes_without(bugs: Sequence[Planted], original: Path) -> bool:
     tests = sorted({test for bug in bugs for test in bug.caught_by})
     with tempfile.TemporaryDirectory(prefix="noetl-mutants-") as folder:
-        tree = copy_tree(Path(folder))
+        tree = copy_tree(Path(folder), original)
         if not uses_the_copy(tree):
             print("the tests of a copy would run on the installed package", file=sys.stderr)
             return False
@@ -71,11 +76,11 @@ def _passes_without(bugs: Sequence[Planted]) -> bool:
     return code == PASSED
 
 
-def _tried(bug: Planted) -> Verdict:
+def _tried(original: Path, bug: Planted) -> Verdict:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="noetl-mutants-") as folder:
         try:
-            verdict = judge(bug, copy_tree(Path(folder)))
+            verdict = judge(bug, copy_tree(Path(folder), original))
         except PatchError as error:
             verdict = Verdict(bug.name, str(error))
     shown = "noticed" if verdict.problem is None else f"FAILED: {verdict.problem}"

@@ -1,10 +1,10 @@
-"""`python -m tests.mutants.operators`: small random changes of the code, and how many of them the tests notice.
+"""`python -m tests.mutants.operators`: small random changes of the code, and how many the tests notice.
 
     python -m tests.mutants.operators [--count 60] [--seed N] [--part engine --part control] [--least 0.85]
 
 A change is one comparison, one `and`, one number or one answer that is another. Each is made in a copy of the
-tree, and the unit tests of what was changed run there until the first that fails. Changes that go unnoticed are
-listed: some make no difference, others show what no test looks at.
+tree, and the unit tests run there until the first that fails. Changes that go unnoticed are listed: some make
+no difference, others show what no test looks at.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,7 +61,7 @@ class Change(NamedTuple):
 
 
 def changes(source: str) -> Iterator[Change]:
-    """Every change that can be made in a source. What is only said (assertions, annotations) is left alone."""
+    """Every change that can be made in a source; assertions and annotations are left alone."""
     lines = [line.encode() for line in source.splitlines()]
     for node in _code(ast.parse(source)):
         if isinstance(node, ast.Compare) and len(node.ops) == 1:
@@ -104,12 +105,12 @@ class Tried(NamedTuple):
     problem: str | None = None
 
 
-def tried(place: tuple[Path, Change]) -> Tried:
+def tried(original: Path, place: tuple[Path, Change]) -> Tried:
     """Makes a change in a copy of the tree and runs the tests there."""
     file, change = place
     where = f"{file}:{change}"
     with tempfile.TemporaryDirectory(prefix="noetl-mutants-") as folder:
-        tree = copy_tree(Path(folder))
+        tree = copy_tree(Path(folder), original)
         (tree / file).write_text(change.applied((tree / file).read_text("utf-8")), "utf-8")
         try:
             code, told = run_tests(tree, TESTS, SECONDS)
@@ -121,10 +122,10 @@ def tried(place: tuple[Path, Change]) -> Tried:
     return Tried(where, is_noticed=True, problem=told.splitlines()[-1] if told else None)
 
 
-def drawn(parts: list[str], count: int, seed: int) -> list[tuple[Path, Change]]:
-    files = sorted(file for part in parts for file in (ROOT / PACKAGE / part).glob("*.py"))
+def drawn(parts: list[str], count: int, seed: int, tree: Path = ROOT) -> list[tuple[Path, Change]]:
+    files = sorted(file for part in parts for file in (tree / PACKAGE / part).glob("*.py"))
     found = [
-        (file.relative_to(ROOT), change) for file in files for change in changes(file.read_text("utf-8"))
+        (file.relative_to(tree), change) for file in files for change in changes(file.read_text("utf-8"))
     ]
     return random.Random(seed).sample(found, min(count, len(found)))
 
@@ -137,10 +138,14 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--least", type=float, default=0.0, help="the share that must be noticed")
     chosen = parser.parse_args()
-    wanted = drawn(chosen.part or ["engine", "control"], chosen.count, chosen.seed)
-    with ThreadPoolExecutor(chosen.jobs) as pool:
-        verdicts = []
-        for verdict in pool.map(tried, wanted):
+    verdicts = []
+    with (
+        tempfile.TemporaryDirectory(prefix="noetl-mutants-") as folder,
+        ThreadPoolExecutor(chosen.jobs) as pool,
+    ):
+        original = copy_tree(Path(folder))  # what is changed meanwhile makes no difference
+        wanted = drawn(chosen.part or ["engine", "control"], chosen.count, chosen.seed, original)
+        for verdict in pool.map(partial(tried, original), wanted):
             verdicts.append(verdict)
             print(f"{'noticed' if verdict.is_noticed else 'UNNOTICED'}  {verdict.where}", flush=True)
     noticed = sum(verdict.is_noticed for verdict in verdicts)

@@ -77,10 +77,10 @@ def fits(bug: Planted, tree: Path) -> str | None:
     return _apply(bug, tree, "--check")
 
 
-def copy_tree(folder: Path) -> Path:
+def copy_tree(folder: Path, original: Path = ROOT) -> Path:
     """A copy of the repository; compiled files come along, and stay good because times of files do too."""
     tree = folder / "tree"
-    shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(*LEFT_OUT), symlinks=True)
+    shutil.copytree(original, tree, ignore=shutil.ignore_patterns(*LEFT_OUT), symlinks=True)
     return tree
 
 

@@ -47,6 +47,11 @@ def test_every_patch_fits_the_tree_and_names_tests_that_exist(bug: Planted) -> N
         assert f"def {name.partition('[')[0]}" in (ROOT / file).read_text("utf-8")
 
 
+def test_the_page_about_reliability_lists_every_bug() -> None:
+    text = (ROOT / "docs" / "reliability.md").read_text("utf-8")
+    assert [bug.name for bug in BUGS if f"| `{bug.name}` | {bug.bug} |" not in text] == []
+
+
 @pytest.mark.parametrize("bug", FAST, ids=named)
 def test_a_planted_bug_is_noticed(bug: Planted, tmp_path: Path) -> None:
     assert judge(bug, copy_tree(tmp_path)).problem is None

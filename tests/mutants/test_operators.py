@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.mutants.operators import changes, drawn
+from tests.mutants.operators import Change, changes, drawn
 
 SOURCE = '''
 def f(a: int = 1 + 1) -> int | None:
@@ -34,8 +34,8 @@ def test_operators_numbers_and_answers_are_changed_and_nothing_else_is() -> None
     ]
 
 
-@pytest.mark.parametrize("change", changes(SOURCE), ids=str)
-def test_a_change_touches_only_its_place(change) -> None:
+@pytest.mark.parametrize("change", list(changes(SOURCE)), ids=str)
+def test_a_change_touches_only_its_place(change: Change) -> None:
     changed = change.applied(SOURCE)
     compile(changed, "f.py", "exec")
     before, after = SOURCE.splitlines(), changed.splitlines()

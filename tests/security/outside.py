@@ -11,18 +11,24 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote
 
+GZIP = zlib.MAX_WBITS | 16
 BORDER = 1 << 16
 """Where readers of bodies commonly cut."""
 
 
 class Outside:
-    """A running server; `vault` and `tokens` are what its secret manager and its token endpoint give."""
+    """A running server; `vault` and `token` are what its secret manager and its token endpoint give.
 
-    def __init__(self) -> None:
+    `answers` are those to paths below `/said`.
+    """
+
+    def __init__(self, host: str) -> None:
+        self.answers: dict[str, bytes] = {}
         self.vault: dict[str, str] = {}
         self.token = ""
         self.requests: list[str] = []
@@ -32,10 +38,10 @@ class Outside:
         class Handler(_Handler):
             world = outside
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer((host, 0), Handler)
         self._server.daemon_threads = True
         self.port: int = self._server.server_address[1]
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"http://{host}:{self.port}"
 
     def serve(self) -> None:
         self._server.serve_forever(poll_interval=0.05)
@@ -47,8 +53,8 @@ class Outside:
 
 
 @contextmanager
-def outside_server() -> Iterator[Outside]:
-    world = Outside()
+def outside_server(host: str = "127.0.0.1") -> Iterator[Outside]:
+    world = Outside(host)
     thread = threading.Thread(target=world.serve, name="outside")
     thread.start()
     try:
@@ -121,15 +127,14 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(json.dumps({"data": {"data": self.world.vault}}).encode())
 
     def _gzip(self, path: str, query: str, body: str) -> None:
-        self._send(gzip.compress(bytes(_size(path)), 1), "text/plain", Content_Encoding="gzip")
+        self._send(_packed(_size(path), GZIP), "text/plain", Content_Encoding="gzip")
 
     def _deflate(self, path: str, query: str, body: str) -> None:
-        self._send(zlib.compress(bytes(_size(path)), 1), "text/plain", Content_Encoding="deflate")
+        self._send(_packed(_size(path), zlib.MAX_WBITS), "text/plain", Content_Encoding="deflate")
 
     def _bomb(self, path: str, query: str, body: str) -> None:
         """Zeros packed twice: a few kilobytes that become gigabytes."""
-        once = gzip.compress(bytes(_size(path)), 9)
-        self._send(gzip.compress(once, 9), "text/plain", Content_Encoding="gzip, gzip")
+        self._send(gzip.compress(_packed(_size(path), GZIP)), "text/plain", Content_Encoding="gzip, gzip")
 
     def _deep(self, path: str, query: str, body: str) -> None:
         self._send(b"[" * _size(path))
@@ -144,8 +149,22 @@ class _Handler(BaseHTTPRequestHandler):
         """What a metadata service gives away."""
         self._send(b'{"AccessKeyId": "stolen"}')
 
+    def _brotli(self, path: str, query: str, body: str) -> None:
+        self._send(bytes(1000), "text/plain", Content_Encoding="br")
+
+    def _said(self, path: str, query: str, body: str) -> None:
+        self._send(self.world.answers[path])
+
     def _unknown(self, path: str, query: str, body: str) -> None:
         self._send(b"{}", status=404)
+
+
+@cache
+def _packed(size: int, bits: int) -> bytes:
+    """So many zeros; they are never all there at once."""
+    packer = zlib.compressobj(1, wbits=bits)
+    zeros = bytes(1 << 20)
+    return b"".join(packer.compress(zeros) for _ in range(size >> 20)) + packer.flush()
 
 
 def _size(path: str) -> int:

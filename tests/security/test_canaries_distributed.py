@@ -94,7 +94,7 @@ class Cluster(Deployment):
                 "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema = 'noetl'"
             )
             for schema, table in connection.execute(sql).fetchall():
-                for row in connection.execute(f'SELECT * FROM "{schema}"."{table}"').fetchall():  # type: ignore[call-overload]
+                for row in connection.execute(f'SELECT * FROM "{schema}"."{table}"').fetchall():
                     content = b"\n".join(v if isinstance(v, bytes) else str(v).encode() for v in row)
                     yield table, content
 

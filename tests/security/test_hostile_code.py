@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import resource
 import secrets
 import socket
-import subprocess
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from noetl.tools import python
 from noetl.tools.processes.sandbox import IsolationUnavailableError, sandbox_for
-from tests.e2e.console import SCRIPT, Console
+from tests.e2e.console import Console
+from tests.unit.tools.code_context import CodeContext, python_call
 
 SECRET = "worker-" + secrets.token_hex(12)
 MOST_MEMORY = 400 << 20
@@ -36,6 +35,19 @@ class Attack(NamedTuple):
     seconds: float = 30
 
 
+DAEMON = """\
+import os
+ended, held = os.pipe()
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        START
+    os._exit(0)
+os.close(held)
+os.read(ended, 1)  # until it has become another program
+os.wait()
+result = 1
+"""
 PYTHON = {
     "harmless_1": Attack("result = 'well'", ("ok",)),
     "eats_memory": Attack("x = []\nwhile True: x.append(bytearray(10**7))", ("python.exception",)),
@@ -48,11 +60,7 @@ PYTHON = {
         ("timeout",),
         1.5,
     ),
-    "becomes_a_daemon": Attack(
-        "import os\nif os.fork() == 0:\n  os.setsid()\n  if os.fork() == 0:\n"
-        "    os.execvp('sleep', ['sleep', MARK])\n  os._exit(0)\nos.wait()\nresult = 1",
-        ("ok",),
-    ),
+    "becomes_a_daemon": Attack(DAEMON.replace("START", "os.execvp('sleep', ['sleep', MARK])"), ("ok",)),
     "leaves_a_child": Attack("import subprocess\nsubprocess.Popen(['sleep', MARK])\nresult = 1", ("ok",)),
     "closes_everything": Attack("import os\nos.closerange(0, 2000)\nresult = 1", ("process.died",)),
     "prints_a_gigabyte": Attack(
@@ -77,8 +85,10 @@ PYTHON = {
 }
 SHELL = {
     "harmless_3": Attack("echo well", ("ok",)),
-    "shell_eats_memory": Attack("x=$(head -c 900000000 /dev/zero | tr '\\\\0' x); echo $?", ("shell.exit", "shell.killed")),
-    "shell_eats_cpu": Attack("while :; do :; done", ("shell.killed",)),
+    "shell_eats_memory": Attack(
+        "x=$(head -c 900000000 /dev/zero | tr '\\\\0' x); echo $?", ("shell.exit", "shell.killed")
+    ),
+    "shell_eats_cpu": Attack("while :; do :; done", ("shell.killed", "shell.exit")),
     "shell_ignores_requests": Attack("trap '' TERM HUP INT; while :; do sleep 1; done", ("timeout",), 1.5),
     "shell_daemon": Attack("setsid sleep MARK > /dev/null 2>&1 & echo well", ("ok",)),
     "shell_children": Attack("nohup sleep MARK > /dev/null 2>&1 & sleep MARK & echo well", ("ok",)),
@@ -109,9 +119,7 @@ CONFINED = {
         ("ok", "process.died"),
     ),
     "escapes_its_environment": Attack(
-        "import os\nif os.fork() == 0:\n  os.setsid()\n  if os.fork() == 0:\n"
-        "    os.execve('/bin/sleep', ['sleep', MARK], {})\n  os._exit(0)\nos.wait()\nresult = 1",
-        ("ok",),
+        DAEMON.replace("START", "os.execve('/bin/sleep', ['sleep', MARK], {})"), ("ok",)
     ),
 }
 
@@ -125,19 +133,19 @@ def sandbox_works() -> bool:
 
 
 class Ended(NamedTuple):
-    """How each attack ended, what it gave back, and the most memory that the worker took."""
+    """How each attack ended, what it gave back; the most memory of the worker, and what was left."""
 
     kinds: dict[str, str]
     results: dict[str, Any]
-    after: Any
     memory: int
+    left: list[Any]
 
 
 def looped(step: str, task: dict[str, Any], following: str) -> dict[str, Any]:
     return {
         "step": step,
         "loop": {
-            "in": "{{ workload.%s }}" % step,
+            "in": f"{{{{ workload.{step} }}}}",
             "iterator": "attack",
             "spec": {"mode": "parallel", "max_in_flight": 6},
         },
@@ -166,9 +174,11 @@ def document(attacks: dict[str, dict[str, Attack]], isolation: str, mark: str) -
         },
         "shell": {"kind": "shell", "cmds": "{{ attack.text }}", "spec": spec()},
     }
-    # What is left when the tasks are over and the worker still lives; and whether it was looked at by others.
+    # The most memory that the worker took, what another playbook left in this process, and who is left.
     look = (
-        "import builtins, os\nresult = [hasattr(builtins, 'poison')]\nfor name in os.listdir('/proc'):\n"
+        "import builtins, os, re\nstatus = open(f'/proc/{os.getppid()}/status').read()\n"
+        "result = [int(re.search('VmHWM:\\\\s*(\\\\d+) kB', status)[1]), hasattr(builtins, 'poison')]\n"
+        "for name in os.listdir('/proc'):\n"
         "  if name.isdigit():\n    try: said = open(f'/proc/{name}/cmdline').read()\n"
         "    except OSError: continue\n    if said.startswith('sleep') and mark in said: result.append(said)"
     )
@@ -223,36 +233,25 @@ def attack_all(folder: Path, attacks: dict[str, dict[str, Attack]], isolation: s
     }
     console.noetl("register", console.write("look.yaml", json.dumps(look)))
     file = console.write("hostile.yaml", json.dumps(playbook))
-    process = subprocess.Popen(
-        [SCRIPT, "run", file, "-q", "--events", "events.jsonl"],
-        cwd=folder,
-        env=console.environment | {"WORKER_SECRET": SECRET},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
-    assert process.stdout is not None
-    said = process.stdout.read()
-    _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    process.stdout.close()
-    assert process.returncode == 0, said.decode()[-3000:]
-    return ended(folder / "events.jsonl", attacks, used)
+    done = console.finished("run", file, "-q", "--events", "events.jsonl", WORKER_SECRET=SECRET)
+    assert done.returncode == 0, done.stdout[-3000:]
+    return ended(folder / "events.jsonl", attacks)
 
 
-def ended(events: Path, attacks: dict[str, dict[str, Attack]], used: resource.struct_rusage) -> Ended:
-    kinds, results, after = {}, {}, None
+def ended(events: Path, attacks: dict[str, dict[str, Attack]]) -> Ended:
+    kinds, results, memory, left = {}, {}, 0, []
     for line in events.read_text("utf-8").splitlines():
         event = json.loads(line)
         if event["event_type"] != "task.done":
             continue
         outcome = event["payload"]["outcome"]
         if event["step"] == "after":
-            after = outcome["result"]
+            memory, *left = outcome["result"]
             continue
         name = list(attacks[event["step"]])[event["iteration"]]
         kinds[name] = outcome["error"]["kind"] if outcome["error"] else "ok"
         results[name] = outcome["result"]
-    return Ended(kinds, results, after, used.ru_maxrss * 1024)
+    return Ended(kinds, results, memory * 1024, left)
 
 
 def unexpected(attacks: dict[str, dict[str, Attack]], kinds: dict[str, str]) -> dict[str, str]:
@@ -265,9 +264,54 @@ def test_hostile_code_is_stopped_by_its_limits_and_disturbs_nobody(tmp_path: Pat
     attacks = {"python": PYTHON, "shell": SHELL}
     end = attack_all(tmp_path, attacks, "process")
     assert unexpected(attacks, end.kinds) == {}
-    assert end.after == [False]  # nobody is left, and no process of one playbook served the other
+    assert end.left == [False]  # nobody is left, and no process of one playbook served the other
     assert SECRET not in json.dumps(end.results)
     assert end.memory < MOST_MEMORY
+
+
+@pytest.mark.parametrize("isolation", ["process", "sandbox"] if sandbox_works() else ["process"])
+def test_a_daemon_ends_with_its_task_and_not_with_its_process(tmp_path: Path, isolation: str) -> None:
+    mark = f"32{secrets.randbelow(10**6):06}"
+    daemon = PYTHON["becomes_a_daemon"].text.replace("MARK", f"'{mark}'")
+
+    def lives() -> bool:
+        return any(mark.encode() in _command(path) for path in Path("/proc").glob("[0-9]*/cmdline"))
+
+    async def scenario() -> None:
+        context = CodeContext(tmp_path)
+        try:
+            outcome = await python.run(
+                python_call(daemon, spec={"isolation": isolation}), context.for_tools()
+            )
+            assert outcome.result == 1
+            async with asyncio.timeout(10):
+                while lives():
+                    await asyncio.sleep(0.01)
+        finally:
+            await context.aclose()
+
+    asyncio.run(scenario())
+
+
+def test_a_task_that_spoils_its_process_does_not_take_the_next_one_along(tmp_path: Path) -> None:
+    async def scenario() -> list[str]:
+        context = CodeContext(tmp_path)
+        codes = ["raise MemoryError", "result = 1", "result = 2", "result = 3"] * 25
+        try:
+            calls = [python.run(python_call(code), context.for_tools()) for code in codes]
+            outcomes = await asyncio.gather(*calls)
+        finally:
+            await context.aclose()
+        return ["ok" if each.error is None else each.error.kind for each in outcomes]
+
+    assert asyncio.run(scenario()) == ["python.exception", "ok", "ok", "ok"] * 25
+
+
+def _command(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
 
 
 @pytest.mark.skipif(not sandbox_works(), reason="the next test says what happens then")
@@ -286,8 +330,8 @@ def test_hostile_code_in_a_sandbox_reaches_nothing(tmp_path: Path) -> None:
         attacks = {"python": PYTHON | confined, "shell": SHELL}
         end = attack_all(folder, attacks, "sandbox")
     assert unexpected(attacks, end.kinds) == {}
-    assert end.after == [False]
-    assert end.results["writes_outside"] == []
+    assert end.left == [False]
+    assert set(end.results["writes_outside"]) <= {str(outside)}  # which is a folder of the sandbox's own
     assert not outside.exists()
     assert end.results["uses_the_network"] == "no"
     assert SECRET not in json.dumps(end.results)

@@ -15,9 +15,7 @@ def opened(**parts: object) -> State:
 
 
 def row(name: str = "1.1", *, is_held: bool = False) -> dict[str, CommandRow]:
-    return {
-        name: CommandRow(command_id=name, execution_id="1", step="s", step_run_id="1.1", is_held=is_held)
-    }
+    return {name: CommandRow(command_id=name, execution_id="1", step="s", step_run_id="1.1", is_held=is_held)}
 
 
 def test_a_step_run_needs_a_command() -> None:

@@ -376,7 +376,7 @@ class World(ABC):
 
     def send_signal_soon(self, execution_id: str, name: str) -> None:
         async def send() -> None:
-            await asyncio.sleep(self.chance.choice(DELAYS))
+            await asyncio.sleep(self.chance.choice((*DELAYS, 20.0, 40.0)))
             while True:
                 control, row = self.control(), await self.store.execution(execution_id)
                 if row is None or row.finished_at is not None:

@@ -97,6 +97,32 @@ def test_a_file_is_read_without_its_line_end(tmp_path):
         resolve(tmp_path, entry("gone", "file"))
 
 
+def test_a_server_reads_files_below_its_folder_only(tmp_path):
+    inside, outside, keys = tmp_path / "files", tmp_path / "outside", tmp_path / "files" / "keys"
+    inside.mkdir()
+    (inside / "password").write_text("correct horse\n")
+    outside.write_text("not for playbooks")
+    keys.write_text("the master keys")
+    (inside / "link").symlink_to(outside)
+    (inside / "hard").hardlink_to(keys)
+    resolver = Resolver({}, inside, Clock(), confined=True, hidden=keys)
+
+    def read(path):
+        entries = (KeychainEntry(name="secret", kind="file", fields={"path": str(path)}),)
+        return asyncio.run(resolver.resolve(entries, {}))["secret"]
+
+    assert read("password") == read(inside / "password") == "correct horse"
+    for path in ("../outside", outside, "link", "a/../../outside"):
+        with pytest.raises(KeychainError, match=r"`secret`: .* is not below the folder"):
+            read(path)
+    for path in ("keys", "hard", keys):
+        with pytest.raises(KeychainError, match="the file of the master keys is nobody's"):
+            read(path)
+    for path in ("gone", "nul\0", "."):
+        with pytest.raises(KeychainError, match="its file cannot be read"):
+            read(path)
+
+
 def test_a_bearer_may_be_made_from_an_earlier_entry(tmp_path):
     made = entry("api", "bearer", token=Template("{{ keychain.TOKEN }}"))
     assert resolve(tmp_path, entry("TOKEN", "env"), made, environment={"TOKEN": "abcdef"})["api"] == "abcdef"

@@ -6,10 +6,9 @@ over can resolve the same. An execution that another one called finds what was s
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
-
-import structlog
 
 from noetl.control.executions import Origin
 from noetl.engine.state import Data
@@ -22,7 +21,7 @@ from noetl.secrets.keychain import Resolver, variables_named
 from noetl.secrets.redaction import Redactor
 from noetl.store.protocol import Store
 
-_log = structlog.get_logger("noetl.server")
+logger = logging.getLogger(__name__)
 
 
 class Keychains:
@@ -70,9 +69,9 @@ class Keychains:
 
     async def _keep(self, origin: Origin, given: Mapping[str, str]) -> None:
         if not self._is_durable:
-            _log.warning(
-                "secrets of a caller are kept in memory only, for this server has no master key: neither "
-                "another server nor this one, started again, can go on with the execution",
-                execution_id=origin.execution_id,
+            logger.warning(
+                "secrets of a caller are in memory only, for there is no master key: neither another server "
+                "nor this one, started again, can go on with execution %s",
+                origin.execution_id,
             )
         await self._callers.keep(origin.execution_id, given, origin.parent_execution_id)

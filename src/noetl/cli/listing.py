@@ -27,7 +27,7 @@ HEADS = ("ID", "STATUS", "PLAYBOOK", "STARTED", "TOOK", "ERROR")
 def run(arguments: list[str], settings: Settings) -> int:
     parser = Parser(
         "list",
-        "Lists executions, the newest first unless it is asked for otherwise.\nExit codes: 0 listed, 2 there is no such store.",
+        "Lists executions, the newest first, or the oldest.\nExit codes: 0 listed, 2 there is no such store.",
         "noetl list --status failed --limit 10",
     )
     parser.add_argument("--status", choices=STATUSES, help="only executions of this status")

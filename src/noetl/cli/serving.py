@@ -29,7 +29,7 @@ from noetl.registry.caller_secrets import CachedCallerSecrets, CallerSecrets, Ca
 from noetl.registry.credentials import Credentials
 from noetl.registry.opening import open_registry
 from noetl.registry.runtime import Runtimes
-from noetl.registry.sessions import BUCKET, KeyValueSessions, Sessions, TableSessions
+from noetl.registry.sessions import BUCKET, KeyValueSessions, SessionRecords, Sessions, TableSessions
 from noetl.registry.tokens import Tokens
 from noetl.results.bodies import FileBodies, decoded
 from noetl.results.chosen import ChosenBodies
@@ -99,20 +99,18 @@ async def made(wanted: Wanted) -> AsyncIterator[Api]:
         bus, bodies = _bus_and_bodies(wanted, connection, closing)
         ids = Snowflakes(clock, node=node)
         credentials = _credentials(wanted, registry, clock, ids)
-        callers: CallerSecrets = (
-            CallerSecretsInMemory(clock) if credentials is None else CachedCallerSecrets(credentials.cache)
-        )
-        keychains = Keychains(
-            _resolver(wanted, credentials, clock), callers, store, durable=credentials is not None
-        )
+        callers = _caller_secrets(credentials, clock)
+        resolver = _resolver(wanted, credentials, clock)
+        keychains = Keychains(resolver, callers, store, durable=credentials is not None)
         endpoint = wanted.options.trace_endpoint
         observer = Observer(None if endpoint is None else Tracer(otlp_spans(endpoint, wanted.options.name)))
         table = TableSessions(registry, clock)
-        chores = [Chore("runtimes", runtimes.clean_up), Chore("sessions", table.clean_up)]
-        if credentials is not None:
-            chores.append(Chore("what was handed out", credentials.cache.clean_up))
         housekeeping = Housekeeping(
-            store, clock=clock, callers=callers, chores=chores, retention_days=options.retention_days
+            store,
+            clock=clock,
+            callers=callers,
+            chores=_chores(runtimes, table, credentials),
+            retention_days=options.retention_days,
         )
 
         def on_event(event: Event) -> None:
@@ -140,21 +138,23 @@ async def made(wanted: Wanted) -> AsyncIterator[Api]:
             tokens=Tokens(registry, clock=clock, ids=ids),
             runtimes=runtimes,
             credentials=credentials,
-            sessions=Sessions(
-                table if connection is None else KeyValueSessions(NatsKeyValue(connection, BUCKET)),
-                clock=clock,
-                ids=ids,
-            ),
+            sessions=Sessions(_session_records(connection, table), clock=clock, ids=ids),
             observer=observer,
             options=options,
             clock=clock,
-            background=[
-                control.run_timers,
-                control.run_reaper,
-                housekeeping.run_endings,
-                housekeeping.run_chores,
-            ],
+            background=[control.run_timers, control.run_reaper, *housekeeping.jobs()],
         )
+
+
+def _chores(runtimes: Runtimes, table: TableSessions, credentials: Credentials | None) -> list[Chore]:
+    found = [Chore("runtimes", runtimes.clean_up), Chore("sessions", table.clean_up)]
+    if credentials is not None:
+        found.append(Chore("what was handed out", credentials.cache.clean_up))
+    return found
+
+
+def _session_records(connection: NatsConnection | None, table: TableSessions) -> SessionRecords:
+    return table if connection is None else KeyValueSessions(NatsKeyValue(connection, BUCKET))
 
 
 async def _connected(wanted: Wanted, closing: contextlib.AsyncExitStack) -> NatsConnection | None:
@@ -192,6 +192,10 @@ def _credentials(
         return None
     cache = AuthCache(registry, ring, clock, lasts_seconds=wanted.options.credential_cache_seconds)
     return Credentials(registry, ring, clock=clock, ids=ids, cache=cache)
+
+
+def _caller_secrets(credentials: Credentials | None, clock: SystemClock) -> CallerSecrets:
+    return CallerSecretsInMemory(clock) if credentials is None else CachedCallerSecrets(credentials.cache)
 
 
 def _resolver(wanted: Wanted, credentials: Credentials | None, clock: SystemClock) -> Resolver:

@@ -36,6 +36,7 @@ from noetl.records.report import (
     AnyCommand,
 )
 from noetl.records.tool import ToolDescription
+from noetl.secrets.keychain import KeychainError
 from noetl.store.protocol import (
     Append,
     AppendConflict,
@@ -132,8 +133,9 @@ class Executions:
 
     async def open(self, execution_id: str) -> Live:
         """The execution in memory, replayed from its log if it was not there."""
-        live = self._live.get(execution_id)
+        live = self._live.pop(execution_id, None)
         if live is not None:
+            self._live[execution_id] = live  # now the one that was used last
             return live
         opening = self._opening.get(execution_id)
         if opening is None:
@@ -164,7 +166,7 @@ class Executions:
             origin = Origin(live.state.execution_id, live.parent_execution_id)
             keychain, problem = await self._prepare(live.plan.playbook, live.state.payload, origin)
             if problem is not None:
-                raise NoetlError(str(problem["message"]))
+                raise KeychainError(str(problem["message"]))
             live.use_keychain(keychain)
 
     def keep_plan(self, entry: CatalogEntry, playbook: Playbook) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -36,6 +37,7 @@ from noetl.records.report import (
     TakenSignal,
     Verdict,
 )
+from noetl.secrets.keychain import KeychainError
 from noetl.store.protocol import (
     AppendConflict,
     BodyRow,
@@ -43,6 +45,8 @@ from noetl.store.protocol import (
     CommandRow,
     Fence,
 )
+
+logger = logging.getLogger(__name__)
 
 LOOK_SECONDS: Final = 0.5
 """How often a child that another process runs is looked at."""
@@ -77,7 +81,12 @@ class Leasing(Executions):
 
     async def _claimed(self, row: CommandRow) -> AnyCommand | None:
         live = await self.open(row.execution_id)
-        await self._with_keychain(live)
+        try:
+            await self._with_keychain(live)
+        except KeychainError as error:
+            # Another server may have what is missing here; the others of the same claim need not wait for it.
+            logger.warning("execution %s cannot go on here: %s", row.execution_id, error.message)
+            return None
         found: AnyCommand | None = await live.look(lambda turn: self._lease(live, row), last_seq=row.last_seq)
         return found
 

@@ -289,6 +289,7 @@ class Live:
             return
         if self.state.is_over:
             self.over.set()
+            self.bodies.forget()
         for asked, answer in zip(batch, given, strict=True):
             if not asked.answer.done():
                 asked.answer.set_result(Answer(answer, tuple(asked.commands)))

@@ -307,7 +307,9 @@ def _block_iteration_ended(state: State, event: Happened) -> None:
     assert block is not None
     assert event.iteration is not None
     frame = block.open.pop(event.iteration)
-    outer.writes.update(frame.writes)
+    if not event.payload.get("conflict"):
+        outer.writes.update(frame.writes)
+        block.written.update(frame.writes)
     if event.event_type == "loop.iteration.done":
         block.results[event.iteration] = finished_result(frame)
     else:

@@ -213,10 +213,7 @@ def end_iteration(turn: Turn, run: StepRun, fact: Fact) -> None:
 def _write_problem(loop: LoopRun, frame: Frame, reducers: Data, step: str) -> Data | None:
     key = conflicting_key(loop, frame.writes, reducers)
     if key is not None:
-        message = (
-            f"two parallel iterations wrote different values to ctx key `{key}`; "
-            f"name a reducer for it: loop.spec.reduce: {{{key}: last}}"
-        )
+        message = f"{conflict(key)}; name a reducer for it: loop.spec.reduce: {{{key}: last}}"
         return error_data("ctx.conflict", message, step=step)
     for name, values in frame.reduced.items():
         for value in values:
@@ -224,6 +221,10 @@ def _write_problem(loop: LoopRun, frame: Frame, reducers: Data, step: str) -> Da
                 message = f"reducer `{reducers[name]}` of ctx key `{name}` cannot take {shown(value)}"
                 return error_data("ctx.reduce", message, step=step)
     return None
+
+
+def conflict(key: str) -> str:
+    return f"two parallel iterations wrote different values to ctx key `{key}`"
 
 
 def shown(value: Any) -> str:  # noqa: ANN401 - plain data

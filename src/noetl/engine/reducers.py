@@ -18,8 +18,13 @@ from noetl.engine.state import Data, LoopRun, State
 
 def conflicting_key(loop: LoopRun, writes: Data, reducers: Data) -> str | None:
     """A key that another iteration has written with another value."""
+    return differing_key(loop.written, {key: value for key, value in writes.items() if key not in reducers})
+
+
+def differing_key(written: Data, writes: Data) -> str | None:
+    """A key that both have, with different values."""
     for key, value in writes.items():
-        if key not in reducers and key in loop.written and not same(loop.written[key], value):
+        if key in written and not same(written[key], value):
             return key
     return None
 

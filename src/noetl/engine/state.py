@@ -40,6 +40,8 @@ class BlockFrame(Part):
     """Of the first iteration that failed."""
     args: Any = {}
     """What the pipelines inside see as their arguments."""
+    written: Data = {}
+    """What its finished iterations wrote to `ctx`."""
 
 
 class CaseFrame(Part):

@@ -64,6 +64,10 @@ class Housekeeping:
         if event.event_type == "playbook.processed" and len(self._ended) < MOST_WAITING:
             self._ended.append(event.execution_id)  # one that does not fit is found by the next sweep
 
+    def jobs(self) -> tuple[Callable[[], Awaitable[None]], ...]:
+        """What is to run as long as the replica does."""
+        return self.run_endings, self.run_chores
+
     async def run_endings(self) -> None:
         """Forgets what was kept for executions soon after they end, until it is cancelled."""
         while True:

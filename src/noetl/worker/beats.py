@@ -36,6 +36,8 @@ class Beats:
         self._worker = worker
         self._monotonic = monotonic
         self._until: dict[HeldLease, float] = {}
+        self._given_up: set[HeldLease] = set()
+        """Those whose work is being stopped, which may take a while: telling twice would break that off."""
         self._interval = IDLE_SECONDS
         self._is_failing = False
         self._thread: threading.Thread | None = None
@@ -69,7 +71,12 @@ class Beats:
         ready.set()
         try:
             while not ended.is_set():
-                pause = await self._beat(lost)
+                try:
+                    pause = await self._beat(lost)
+                # A bug here would silently cost the worker every lease; beating on may not.
+                except Exception:
+                    log.exception("a beat failed")
+                    pause = AGAIN_SECONDS
                 try:
                     async with asyncio.timeout(pause):
                         await ended.wait()
@@ -85,6 +92,9 @@ class Beats:
     async def _beat(self, lost: Lost) -> float:
         """One beat for all leases; how long to wait for the next."""
         held = {command.lease: command for command in list(self._worker.held.values())}
+        self._given_up &= held.keys()
+        for lease in self._given_up:
+            del held[lease]
         if not held:
             self._until.clear()
             return self._interval
@@ -104,6 +114,7 @@ class Beats:
         for lease, command in held.items():
             if lease.command_id in gone or until[lease] <= over:
                 lost(command)
+                self._given_up.add(lease)
                 del until[lease]
         self._until = until
         if reply is not None:

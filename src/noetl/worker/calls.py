@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Container, Mapping
 from typing import Any, Final
 
 import msgspec
 
-from noetl.engine.bodies import BodiesNeeded
+from noetl.engine.bodies import BodiesNeeded, is_ref
 from noetl.engine.limits import reference
 from noetl.engine.state import Data
 from noetl.errors import NoetlError, TemplateError
@@ -22,6 +22,7 @@ from noetl.playbook.durations import parse_duration
 from noetl.playbook.model import Task
 from noetl.records.outcome import Outcome, OutcomeError, OutcomeMeta, outcome_to_data
 from noetl.records.protocols import ToolCall, ToolContext, ToolKind
+from noetl.records.result_ref import RESULT_REF
 from noetl.secrets.redaction import Redactor
 from noetl.template import Scope, Template
 
@@ -29,6 +30,7 @@ INLINE_BYTES: Final = 62 * 1024
 """A result above this is stored, so that its event stays under the limit of events."""
 EXTRACTED_BYTES: Final = 8 * 1024
 """The fields that a reference shows without its body are smaller than this together."""
+MARK_OF_REFERENCES: Final = msgspec.json.encode(RESULT_REF)
 QUIET_SECONDS: Final = 0.2
 """How long a task may run before its start is reported on its own."""
 
@@ -286,6 +288,17 @@ def _extracted(result: Data, wanted: list[str]) -> Data:
     return found
 
 
+def _holds_reference(value: Any) -> bool:  # noqa: ANN401 - plain data
+    left = [value]
+    while left:
+        each = left.pop()
+        if is_ref(each):
+            return True
+        if isinstance(each, dict | list):
+            left += each.values() if isinstance(each, dict) else each
+    return False
+
+
 class Shortened(msgspec.Struct, frozen=True):
     """An outcome as it is reported, and the body that was taken out of it."""
 
@@ -295,8 +308,12 @@ class Shortened(msgspec.Struct, frozen=True):
     body: bytes = b""
 
 
-def shorten(outcome: Data, execution_id: str, spec: Data) -> Shortened:
-    """Replaces a large result by a reference."""
+def shorten(outcome: Data, execution_id: str, spec: Data, made: Container[str] | None = None) -> Shortened:
+    """Replaces a large result by a reference.
+
+    `made`: the references that the call was given for what it stored; Refused where its result has another
+    one, for data from outside must not decide what is loaded later. None: the result is the engine's own.
+    """
     limit = INLINE_BYTES
     written = spec.get("result")
     wanted = written.get("inline_max_bytes") if isinstance(written, dict) else None
@@ -305,9 +322,15 @@ def shorten(outcome: Data, execution_id: str, spec: Data) -> Shortened:
     result = outcome["result"]
     if result is None or isinstance(result, bool | int | float):
         return Shortened(outcome)
-    if isinstance(result, dict) and result.get("kind") == "result_ref":
+    if is_ref(result) and (made is None or result["ref"] in made):
         return Shortened(outcome)
     body = msgspec.json.encode(result)
+    if made is not None and MARK_OF_REFERENCES in body and _holds_reference(result):
+        raise Refused(
+            "result.reference",
+            "the result has `kind: result_ref` in it, as references to stored results do; "
+            "only NoETL makes those",
+        )
     if len(body) <= limit:
         return Shortened(outcome)
     ref, stored = reference(execution_id, result, body)

@@ -14,7 +14,7 @@ from noetl.records.protocols import ChildEnd, ResultBodies, ToolCall
 from noetl.records.report import ChildCall, TakenSignal
 from noetl.worker.calls import time_limit
 from noetl.worker.parking import PATIENCE_SECONDS
-from noetl.worker.redacted_results import RedactedResults
+from noetl.worker.redacted_results import NotedResults, RedactedResults
 
 if TYPE_CHECKING:
     from noetl.worker.lease import StepLease
@@ -51,6 +51,8 @@ class TaskContext:
         self._commit = commit
         self.signal: int | None = None
         """The signal this call took, by its place in the log."""
+        self.made: set[str] = set()
+        """The references to what this call stored."""
         self._log: list[str] = []
         self._log_size = 0
         self._held: dict[Literal["stdout", "stderr"], str] = {}
@@ -60,7 +62,9 @@ class TaskContext:
     def results(self) -> ResultBodies:
         results = self._lease.worker.results
         redactor = self._lease.redactor
-        return RedactedResults(results, redactor) if redactor.knows_secrets else results
+        if redactor.knows_secrets:
+            results = RedactedResults(results, redactor)
+        return NotedResults(results, self.made)
 
     @property
     def folder(self) -> Path:

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from noetl.engine.bodies import is_ref, parted
 from noetl.engine.frames import begin_iteration, iteration_path, left_to_run
+from noetl.engine.loops import conflict
 from noetl.engine.moments import value_names
+from noetl.engine.reducers import differing_key
 from noetl.engine.scope import Iteration, holds, iter_names
 from noetl.engine.state import BlockFrame, Data
 from noetl.errors import TemplateError
@@ -192,6 +194,16 @@ class GroupRun:
         about: Data = {"block": group.label, "visit": pipeline.visit}
         end = await child.run()
         at = lease.timestamp()
+        key = self._conflicting_key(running, child)
+        if key is not None:
+            problem = pipeline.located({"kind": "ctx.conflict", "message": conflict(key)}, group.label)
+            end = end._replace(error=end.error or problem)
+            about["conflict"] = True
+        elif child.frame.writes:
+            running.written.update(child.frame.writes)
+            pipeline.frame.writes.update(child.frame.writes)
+            if self._is_parallel:
+                child.pending += pipeline.take_writes(child.frame.writes, at)
         if end.error is None:
             done = narrator.iterating("loop.iteration.done", at, "success", **about, result=end.result)
             running.results[index] = end.result
@@ -205,6 +217,18 @@ class GroupRun:
         if index in self._ended:
             self._ended[index].set()
         return None if end.error is None or self._keeps_going else end.error
+
+    @property
+    def _is_parallel(self) -> bool:
+        return self.group.loop is not None and self.group.loop.mode == "parallel"
+
+    def _conflicting_key(self, running: BlockFrame, child: Pipeline) -> str | None:
+        """A key of `ctx` that another iteration has written otherwise; those with a reducer are safe."""
+        if not self._is_parallel:
+            return None
+        safe = {key for loop in child.loops for key in loop.reduce}
+        writes = {key: value for key, value in child.frame.writes.items() if key not in safe}
+        return differing_key(running.written, writes)
 
     def _begin(self, running: BlockFrame, items: list[Any], index: int) -> tuple[Pipeline, Narrator]:
         pipeline, lease, group = self.pipeline, self.lease, self.group

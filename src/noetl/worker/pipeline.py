@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noetl.engine.bodies import whole
-from noetl.engine.frames import apply_task_done, finished_result, leave_block
+from noetl.engine.frames import apply_task_done, finished_result, leave_block, writes_of
 from noetl.engine.moments import result_names, with_names
 from noetl.engine.pipeline import Ended, Then, action_id, after, asks_about_outcome, before, runaway, upcoming
 from noetl.engine.repeats import poll_ends, retries
@@ -216,14 +216,16 @@ class Pipeline:
         outcome: Data = lease.redactor.outcome(outcome_to_data(raw))
         about["log"] = context.taken_log()
         about["signal"] = context.signal
-        short = shorten(outcome, lease.execution_id, call.spec)
-        if short.key is None:
-            return short.outcome
         try:
-            return await lease.kept(short, call.spec)
+            # The result of a child is what this engine made of it.
+            made = None if tool.kind == "playbook" else context.made
+            short = shorten(outcome, lease.execution_id, call.spec, made)
+            return short.outcome if short.key is None else await lease.kept(short, call.spec)
         except ResultStoreError as error:
             problem = Refused(error.code, error.message)
-            return lease.redacted(refusal(task.label, self.frame.attempt, lease.now(), problem))
+        except Refused as refused:
+            problem = refused
+        return lease.redacted(refusal(task.label, self.frame.attempt, lease.now(), problem))
 
     def _poll_left(self, poll: Poll, scope: Scope) -> float | None:
         """Seconds until a poll is over, whatever its call is doing then."""
@@ -480,20 +482,32 @@ class Pipeline:
         results: Data,
         args: Data,
     ) -> Pipeline:
-        """A pipeline inside this one, with what it sees of it."""
+        """A pipeline inside this one, with what it sees of it; one beside others has its own `ctx`."""
+        is_beside_others = loop is not None and loop.mode == "parallel"
+        around = self.around
+        if is_beside_others:
+            around = around.with_ctx({**around.ctx, **writes_of(frame)})
         return Pipeline(
             self.lease,
             body,
             frame,
-            self.around,
+            around,
             narrator,
             iteration=iteration,
             loops=self.loops if loop is None else (*self.loops, loop),
             outer_results={**self.outer_results, **self.frame.results, **results},
             call_args={**self.call_args, **args},
-            parallel=self.parallel,
+            parallel=self.parallel or is_beside_others,
             entries=self.visit,
         )
+
+    def take_writes(self, writes: Data, at: str) -> list[ReportedEvent]:
+        """What a pipeline inside this one wrote beside others, now that it has ended."""
+        if self.parallel:
+            self.around.ctx = {**self.around.ctx, **writes}
+            return []
+        self.around.ctx.update(writes)
+        return [self.narrator.step("ctx.patched", at, patch=writes)]
 
     def with_args(self, scope: Scope, args: Data) -> Scope:
         return with_task_args(scope, {**self.call_args, **args}, self.around.bodies) if args else scope

@@ -97,6 +97,7 @@ async def replica(
         clock=clock,
         prepare=keychain_of,
         on_event=on_event,
+        on_decided=observer.decided,
         lease_seconds=LEASE_SECONDS,
         shared=True,
         **about,

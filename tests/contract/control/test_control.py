@@ -12,7 +12,7 @@ import pytest
 
 from noetl.engine.leases import Leased
 from noetl.errors import NoetlError
-from noetl.ids import SystemClock
+from noetl.ids import COUNTER_BITS, NODE_BITS, SystemClock
 from noetl.records.command import HeldLease
 from noetl.records.protocols import ExecutionRequest, LeaseLostError
 from noetl.records.report import AnyCommand, Beat, ChildCall, Claim, LeaseReport, Report, ReportedEvent
@@ -115,6 +115,19 @@ def test_a_start_with_the_same_key_is_the_same_execution(play: Play) -> None:
         first = await world.control.start(request)
         assert await world.control.start(request) == first
         assert await world.control.start(ExecutionRequest(path="tests/p")) != first
+
+    play(scenario)
+
+
+def test_an_execution_with_a_key_has_an_id_that_tells_its_time(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        await world.replica.register(ONE_STEP)
+        started = [
+            await world.control.start(ExecutionRequest(path="tests/p", idempotency_key=key))
+            for key in (None, "order 8", None)
+        ]
+        before, keyed, after = (int(each) >> NODE_BITS + COUNTER_BITS for each in started)
+        assert before <= keyed <= after
 
     play(scenario)
 

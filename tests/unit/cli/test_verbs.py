@@ -227,6 +227,29 @@ def test_a_server_that_is_not_there_is_named(
     assert "no server at http://127.0.0.1:1" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["list"],
+        ["status", "1"],
+        ["events", "1"],
+        ["logs", "1"],
+        ["result", "1"],
+        ["cancel", "1"],
+        ["catalog", "list"],
+        ["register", HELLO],
+        ["run", HELLO],
+    ],
+)
+def test_a_store_on_postgresql_is_reached_through_its_server(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words, "--store", "postgresql://noetl:a-secret@db/noetl"]) == 2
+    told = capsys.readouterr()
+    assert "through its server: name that with --server URL" in told.err
+    assert "a-secret" not in told.err + told.out
+
+
 def test_an_address_that_is_no_store_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", HELLO, "--store", "sqlite://"]) == 2
     assert "is no address of a SQLite database" in capsys.readouterr().err

@@ -29,7 +29,7 @@ def problem(status: int, code: str) -> tuple[int, dict[str, Any]]:
 class Script:
     """Answers one after the other, the last one for ever; None breaks the connection off."""
 
-    def __init__(self, *answers: tuple[int, dict[str, Any]] | None) -> None:
+    def __init__(self, *answers: tuple[Any, ...] | None) -> None:
         self.answers = list(answers)
         self.requests: list[tuple[str, str, dict[str, str], bytes]] = []
 
@@ -41,7 +41,11 @@ class Script:
             assert request.transport is not None
             request.transport.close()
             return web.Response()
-        return web.json_response(answer[1], status=answer[0])
+        return web.json_response(answer[1], status=answer[0], headers=answer[2] if answer[2:] else None)
+
+
+def busy(status: int, seconds: str) -> tuple[int, dict[str, Any], dict[str, str]]:
+    return (*problem(status, "rate.exceeded"), {"Retry-After": seconds})
 
 
 class Time:
@@ -101,6 +105,29 @@ def test_what_the_server_refuses_is_not_asked_again(status: int) -> None:
         assert len(script.requests) == 1
 
     play(script, scenario)
+
+
+def test_a_server_is_left_alone_for_as_long_as_it_asks() -> None:
+    script = Script(busy(429, "7"), busy(503, "3"), busy(500, "9"), busy(503, "soon"), OK)
+
+    async def scenario(connection: Connection, time: Time) -> None:
+        assert await connection.call("POST", "/api/x", ANY, body={}) == {"ok": True}
+        assert time.slept[:2] == [7.0, 3.0]
+        assert all(slept < 1 for slept in time.slept[2:])
+        assert len(time.slept) == 4
+
+    play(script, scenario)
+
+
+def test_a_server_that_asks_for_longer_than_anybody_waits_is_given_up_at_once() -> None:
+    script = Script(busy(503, "3600"))
+
+    async def scenario(connection: Connection, time: Time) -> None:
+        with pytest.raises(NoetlError):
+            await connection.call("GET", "/api/x", ANY)
+        assert time.slept == []
+
+    play(script, scenario, retry_seconds=60.0)
 
 
 def test_a_request_too_many_is_sent_again_whatever_it_is() -> None:

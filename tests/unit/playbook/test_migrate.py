@@ -22,29 +22,38 @@ CASES = ROOT / "tests" / "conformance" / "cases"
 PAGE = ROOT / "docs" / "reference" / "migrate.md"
 
 REPORTED = {
+    "v1/iterator_in_scope": {"item-tokens", "step-args"},
+    "v1/join_results_of_several_ways": {"item-tokens"},
     "v1/loop_joined_by_a_step": {"item-tokens"},
     "v1/loop_names_its_join": {"item-tokens"},
     "v1/nested_run": {"parallel-run"},
     "v1/run_is_parallel": {"parallel-run"},
+    "v1/with_reaches_main": {"step-args"},
     "v2/call_error_before_call_done": {"failure-details"},
     "v2/case_else": {"failed-call-tasks", "failure-of-many"},
     "v2/case_exclusive": {"failed-call-tasks", "failure-of-many", "hidden-decision"},
     "v2/case_inclusive": {"inclusive-case"},
     "v2/fail_action": {"fail-message"},
     "v2/failed_call_has_no_response": {"guard-both-ways", "dead-entry"},
+    "v2/inclusive_call_waits": {"inclusive-case"},
     "v2/loop_break_early": {"loop-exit"},
     "v2/loop_with_pagination_example": {"loop-exit", "loop-values"},
+    "v2/loop_without_tool": {"skip-action"},
     "v2/named_tasks_in_then": {"computed-target"},
     "v2/next_policy_break_chain": {"next-policy"},
     "v2/next_policy_defer": {"next-policy"},
     "v2/next_policy_end_step": {"dead-entry"},
+    "v2/on_event_exit": {"on-event"},
     "v2/on_event_signal": {"on-event"},
     "v2/on_event_timeout": {"on-event"},
+    "v2/poll_deadline": {"ignored-failure", "poll-deadline"},
     "v2/poll_until": {"retry-twice"},
+    "v2/retry_action_attempts": {"event-guard"},
     "v2/retry_chain": {"retry-chain"},
     "v2/retry_placement": {"failed-call-tasks", "failure-of-many"},
     "v2/sink_action": {"hidden-decision"},
     "v2/skip_action": {"skip-action"},
+    "v2/step_without_tool": {"exit-action", "sink", "step-args", "vars"},
     "v2/vars": {"vars"},
     "v2/workbook_task": {"vars"},
 }
@@ -576,3 +585,16 @@ def test_a_result_is_taken_where_it_is_set() -> None:
     assert labels == ["call", "result_value", "tell", "keep_result"]
     assert task(found, "start", "result_value").args == {"value": Template("{{ call.b }}")}
     assert task(found, "start", "keep_result").args == {"value": Template("{{ result_value }}")}
+
+
+def test_a_way_that_is_chosen_when_a_loop_is_over_becomes_an_arc_on_its_end() -> None:
+    text = start(
+        """    loop: {in: [1, 2], iterator: n}
+    tool: {kind: noop}
+    case:
+      - when: "{{ event.name == 'step.exit' and result | length > 1 }}"
+        then: {next: [{step: after, args: {all: "{{ result }}"}}]}
+"""
+    )
+    one = step(migrated_playbook(text), "start")
+    assert guards(one) == ["{{ event.name == 'loop.done' and start | length > 1 }}"]

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from noetl.client.api import Api
 from noetl.client.connection import Connection, ServerError
 from noetl.client.wire import CredentialRequest, RetryRequest, RuntimeRequest, TokenRequest
 from noetl.ids import SystemClock
+from noetl.records.protocols import ExecutionRequest
+from noetl.records.report import Claim
 from noetl.results.bodies import FileBodies
 from noetl.store.protocol import StoreError
 from noetl.tools.registry import runnable
@@ -248,6 +252,79 @@ def test_the_queue_shows_what_waits_and_who_has_what(play: Play) -> None:
         assert 'noetl_queue_depth{pool="default",state="free"} 1.0' in measured
         assert 'noetl_queue_depth{pool="default",state="leased"} 1.0' in measured
         assert 'noetl_queue_age_seconds{pool="default"}' in measured
+
+    play(scenario)
+
+
+def test_nothing_is_leased_to_a_worker_that_has_gone(play: Play) -> None:
+    """The application is called as a server calls it, by a client that breaks the connection off."""
+    asked = msgspec.json.encode(Claim(pool="default", worker_id="w", limit=1, wait_seconds=20.0))
+
+    async def claim(server: Replica, gone: asyncio.Event) -> None:
+        messages = [{"type": "http.request", "body": asked, "more_body": False}]
+
+        async def receive() -> Any:
+            if not messages:
+                await gone.wait()
+            return messages.pop() if messages else {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None: ...
+
+        scope = {
+            "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST",
+            "scheme": "http", "path": "/api/commands/claim", "raw_path": b"/api/commands/claim",
+            "query_string": b"", "headers": [(b"content-type", b"application/json")],
+            "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 2), "extensions": {}, "state": {},
+        }  # fmt: skip
+        await server.app(scope, receive, send)  # type: ignore[arg-type]
+
+    async def scenario(server: Replica) -> None:
+        await server.register(WAITING)
+        # It has gone before it is looked for work, and while it waits for some.
+        gone = asyncio.Event()
+        gone.set()
+        first = await server.control.start(ExecutionRequest(path="tests/p"))
+        await claim(server, gone)
+        assert [each.state for each in await server.store.queue()] == ["free"]
+        await server.control.cancel(first)
+        gone = asyncio.Event()
+        waiting = asyncio.create_task(claim(server, gone))
+        while "default" not in getattr(server.control.bus, "_heard"):  # noqa: B009 - it waits there
+            await asyncio.sleep(0)
+        gone.set()
+        await waiting
+        await server.control.start(ExecutionRequest(path="tests/p"))
+        assert [each.state for each in await server.store.queue()] == ["free"]
+
+    play(scenario)
+
+
+def test_lists_go_by_parent_by_time_and_in_both_directions(play: Play) -> None:
+    async def scenario(server: Replica) -> None:
+        await server.register(WAITING)
+        async with server.client() as client:
+            made: list[str] = []
+            for number in range(5):
+                body = {"path": "tests/p", "parent_execution_id": made[0] if number > 2 else None}
+                made.append((await client.post("/api/executions", json=body)).json()["execution_id"])
+            row = await server.store.execution(made[2])
+            assert row is not None
+
+            async def listed(**query: str) -> list[str]:
+                found, cursor = [], ""
+                while cursor is not None:
+                    asked = query | {"limit": "1"} | ({"cursor": cursor} if cursor else {})
+                    page = (await client.get("/api/executions", params=asked)).json()
+                    found += [each["execution_id"] for each in page["executions"]]
+                    cursor = page["cursor"]
+                return found
+
+            assert await listed(order="oldest") == made
+            assert await listed(parent=made[0]) == [made[4], made[3]]
+            assert await listed(since=row.requested_at, order="oldest") == made[2:]
+            assert await listed(since=row.requested_at) == made[:1:-1]
+            refused = await client.get("/api/executions", params={"order": "sideways"})
+            assert refused.status_code == 422
 
     play(scenario)
 

@@ -91,6 +91,20 @@ def test_events_leases_and_decisions_are_counted() -> None:
     assert found["noetl_request_seconds_count", "GET,/api/health,200"] == 1
 
 
+def test_what_the_control_plane_decides_is_measured(play: Play) -> None:
+    async def scenario(server: Replica) -> None:
+        await server.register(HEAD + "workflow: [{step: start, tool: {kind: noop}}]\n")
+        async with server.client() as client:
+            await client.post("/api/executions", json={"path": "p"})
+            await client.get("/metrics")
+        found = measured(server.app.parts.observer.metrics)
+        assert found["noetl_decide_seconds_count", ""] >= 1
+        assert found["noetl_queue_depth", "default,free"] == 1
+        assert found["noetl_queue_age_seconds", "default"] >= 0
+
+    play(scenario)
+
+
 def test_the_kinds_of_nested_tasks_are_known() -> None:
     text = HEAD + (
         "workflow:\n"

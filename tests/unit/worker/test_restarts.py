@@ -304,69 +304,6 @@ TWO_WAITS = (
 """
 )
 
-ASKED_AGAIN = (
-    V2
-    + """
-  - step: start
-    spec: {case_mode: inclusive}
-    tool: {kind: python, code: pass, args: {page: 1, takes: 0.1}}
-    vars: {pages: "{{ result.page }}"}
-    case:
-      - when: "{{ event.name == 'call.done' and result.more }}"
-        then:
-          - collect: {from: "{{ result.page }}", into: seen}
-          - call: {args: {page: "{{ result.page + 1 }}"}}
-      - when: "{{ event.name == 'call.done' }}"
-        retry: {scope: chain, max_attempts: 2, initial_delay: 3}
-        then:
-          - log: {tool: {kind: python, code: pass, args: {v: "{{ result.page }}"}}}
-          - sink: {when: "{{ result.page < 3 }}", tool: {kind: python, code: pass, args: {v: "{{ log.v }}"}}}
-          - late: {tool: {kind: python, code: pass, args: {fails: 1}}}
-    next: [{step: done, args: {v: "{{ [vars.pages, start.page] }}"}}]
-  - step: done
-    tool: {kind: python, code: pass, args: {v: "{{ args.v }}"}}
-"""
-)
-
-WITHOUT_TOOL = (
-    V2
-    + """
-  - step: start
-    loop: {in: [5, 1, 9], iterator: i, mode: parallel}
-    vars: {all: "{{ result }}"}
-    sink: {tool: {kind: python, code: pass, args: {v: "{{ result }}"}}}
-    case:
-      - when: "{{ i == 1 }}"
-        then: [{skip: {}}]
-      - when: "{{ i == 9 }}"
-        then: [{told: {tool: {kind: python, code: pass, args: {v: "{{ result }}"}}}}, {result: {from: "{{ told.v }}"}}]
-    next: between
-  - step: between
-    args: {seen: "{{ vars.all }}"}
-    vars: {again: "{{ args.seen }}"}
-    sink: {tool: {kind: python, code: pass, args: {v: "{{ vars.again }}"}}}
-    next: done
-  - step: done
-    tool: {kind: python, code: pass, args: {v: "{{ [start, vars.again] }}"}}
-"""
-)
-
-WAITING_WITH_EXIT = (
-    V2
-    + """
-  - step: start
-    spec: {eval_mode: on_event, timeout: 20}
-    vars: {told: "{{ result }}"}
-    case:
-      - when: "{{ event.name == 'step.exit' }}"
-        then: [{left: {tool: {kind: python, code: pass, args: {v: 1}}}}, {sink: {tool: {kind: python, code: pass}}}]
-      - when: "{{ event.name == 'timer.fired' }}"
-        then: [{late: {tool: {kind: python, code: pass, args: {v: 7}}}}, {next: [{step: done}]}]
-  - step: done
-    tool: {kind: python, code: pass, args: {v: "{{ vars.told.v }}"}}
-"""
-)
-
 V1 = """
 apiVersion: noetl.io/v1
 kind: Playbook
@@ -397,33 +334,6 @@ workflow:
     call: {task: gather, with: {v: "{{ join_results | map(attribute='v') | list }}"}}
     next: [{step: end}]
   - step: end
-workbook:
-  - {task: fetch, type: python, code: pass}
-  - {task: more, type: python, code: pass, retry: 1}
-  - {task: gather, type: python, code: pass}
-"""
-)
-
-FORKED = (
-    V1
-    + """
-workflow:
-  - step: start
-    next: [{step: cities}]
-  - step: cities
-    loop: {in: "{{ workload.cities }}", iterator: city}
-    with: {twice: "{{ city ~ city }}"}
-    call: {task: fetch, with: {v: "{{ twice }}"}}
-    next: [{step: left}, {step: right}, {step: gather}]
-  - step: left
-    call: {task: fetch, with: {v: "l{{ city }}"}}
-    next: [{step: gather}]
-  - step: right
-    call: {task: more, with: {v: "r{{ city }}"}}
-    next: [{step: gather}]
-  - step: gather
-    join: cities
-    call: {task: gather, with: {v: "{{ join_results | map(attribute='v') | join(' ') }}"}}
 workbook:
   - {task: fetch, type: python, code: pass}
   - {task: more, type: python, code: pass, retry: 1}
@@ -517,17 +427,6 @@ TOOLS = {"python": scripted}
         pytest.param(ENTER_NEXT, "completed", {"n": 1, "v": None}, id="a way out on entry"),
         pytest.param(INCLUSIVE, "completed", {"n": 1, "v": None}, id="delayed ways out of several branches"),
         pytest.param(TIMEOUT, "completed", "timeout", id="a timeout of a waiting step"),
-        pytest.param(
-            ASKED_AGAIN, "completed", {"n": 1, "v": [4, 4]}, id="a call asked for beside other chains"
-        ),
-        pytest.param(WITHOUT_TOOL, "completed", {"n": 1, "v": [[5, None, 9], [5, None, 9]]}, id="no tool"),
-        pytest.param(WAITING_WITH_EXIT, "completed", {"n": 1, "v": 1}, id="the exit of a waiting step"),
-        pytest.param(
-            FORKED,
-            "completed",
-            {"n": 1, "v": "aa la ra bb lb rb cc lc rc"},
-            id="items that fork and come to the join by several ways",
-        ),
         pytest.param(SPREAD, "completed", None, id="tokens for each item and their join"),
         pytest.param(NESTED_RUN, "completed", None, id="nested runs"),
         pytest.param(ITERATOR, "completed", None, id="an iterator with a save"),

@@ -28,6 +28,10 @@ from noetl.tools.processes.tracebacks import describe, summary
 MAX_PACKET: Final = 1 << 16
 MODULE: Final = "__playbook__"
 decode: Final = json.JSONDecoder().raw_decode
+STARTS_OF_PROCESSES: Final = frozenset(
+    {"os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.system", "pty.spawn", "subprocess.Popen"}
+)
+_PR_SET_CHILD_SUBREAPER: Final = 36
 leave: Final = os._exit
 """As it was before any code of a playbook ran."""
 HELLO, RESULT, ERROR, OUTPUT, ERROR_OUTPUT = b"H", b"R", b"E", b"O", b"P"
@@ -146,6 +150,26 @@ def body_of_large(descriptor: bytes) -> bytes:
         return file.readall()
 
 
+def keep_descendants() -> None:
+    """Makes this process the parent of what its children leave behind, from the first child on.
+
+    So a daemon is found by `has_children` like any other process that outlives its task.
+    """
+    kept = False
+
+    def notice(event: str, _arguments: object) -> None:
+        nonlocal kept
+        if event in STARTS_OF_PROCESSES and not kept:
+            kept = True
+            import ctypes  # noqa: PLC0415 - slow to import; most code starts no process
+
+            prctl = getattr(ctypes.CDLL(None), "prctl", None)
+            if prctl is not None:
+                prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+    sys.addaudithook(notice)
+
+
 def has_children() -> bool:
     """Whether the code left a process behind; nothing is reaped, in case a library still wants to know."""
     try:
@@ -252,6 +276,7 @@ def main(requests: int, answers: int, stdout_reader: int, stderr_reader: int, li
         assert isinstance(stream, io.TextIOWrapper)
         stream.reconfigure(line_buffering=True, errors="backslashreplace")
     child = Child(requests, answers, stdout_reader, stderr_reader)
+    keep_descendants()
     # What exists now lives as long as the process; the collector need not look at it again.
     gc.freeze()
     child.serve()

@@ -1,0 +1,185 @@
+"""Playbooks, payloads and paths that mean harm are refused: soon, in little memory, and in words."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.e2e.console import SCRIPT, Console
+from tests.security.campaign import GO_ON
+from tests.security.outside import Outside
+
+MOST_MEMORY = 400 << 20
+MOST_CPU_SECONDS = 6.0
+"""Of the whole command, its start included; on an idle machine it is under one."""
+PLAYBOOK = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: victim}
+workload: {x: 1}
+workflow:
+  - step: start
+    tool: {kind: python, args: {x: "{{ workload.x }}"}, code: "result = 1"}
+"""
+LAUGHS = "\n".join(
+    f"a{level}: &a{level} [{', '.join([f'*a{level - 1}' if level else 'x'] * 10)}]" for level in range(12)
+)
+PLAYBOOKS = {
+    "laughs": f"{LAUGHS}\n{PLAYBOOK}",
+    "deep": "workflow: " + "[" * 100_000,
+    "deep_blocks": "\n".join(" " * level + "a:" for level in range(2000)),
+    "deep_template": PLAYBOOK.replace("workload.x }}", "(" * 5000 + "1" + ")" * 5000 + " }}"),
+    "long_template": PLAYBOOK.replace("workload.x }}", " + ".join(["1"] * 100_000) + " }}"),
+    "long_scalar": PLAYBOOK.replace("x: 1", f"x: {'a' * 2_000_000}"),
+    "many_keys": PLAYBOOK + "workbook:\n" + "\n".join(f"  - {{name: n{n}}}" for n in range(40_000)),
+    "long_number": PLAYBOOK.replace("x: 1", f"x: {'9' * 100_000}"),
+    "binary": "\0\1\2" * 1000,
+    "merge": PLAYBOOK + "b: &b\n  <<: *b\n",
+    "tag": PLAYBOOK.replace("x: 1", "x: !!python/object/apply:os.system [id]"),
+}
+PAYLOADS = {
+    "deep_lists": '{"x":' + "[" * 200_000 + "]" * 200_000 + "}",
+    "deep_mappings": '{"x":' + '{"a":' * 5000 + "1" + "}" * 5000 + "}",
+    "a_number": '{"x":' + "9" * 5_000_000 + "}",
+    "no_number": '{"x": NaN}',
+    "half_a_character": '{"x": "\\ud800"}',
+    "not_closed": '{"x":' + '"' * 3,
+}
+
+
+class Ended(NamedTuple):
+    exit_code: int
+    said: str
+    memory: int
+    cpu_seconds: float
+
+
+def ran(folder: Path, *arguments: str) -> Ended:
+    """Runs a command; what it took, its children included."""
+    process = subprocess.Popen(
+        [SCRIPT, *arguments],
+        cwd=folder,
+        env=Console(folder).environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    assert process.stdout is not None
+    with process.stdout:
+        said = process.stdout.read().decode()
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return Ended(process.returncode, said, used.ru_maxrss * 1024, used.ru_utime + used.ru_stime)
+
+
+def check_refusal(ended: Ended) -> None:
+    assert ended.exit_code == 2, ended.said[-2000:]
+    assert "Traceback" not in ended.said
+    assert 0 < len(ended.said) < 20_000
+    assert ended.memory < MOST_MEMORY
+    assert ended.cpu_seconds < MOST_CPU_SECONDS
+
+
+@pytest.mark.parametrize("name", PLAYBOOKS)
+def test_a_hostile_playbook_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "victim.yaml").write_text(PLAYBOOKS[name], encoding="utf-8")
+    check_refusal(ran(tmp_path, "run", "victim.yaml"))
+
+
+@pytest.mark.parametrize("name", PAYLOADS)
+def test_a_hostile_payload_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "victim.yaml").write_text(PLAYBOOK, encoding="utf-8")
+    (tmp_path / "payload.json").write_text(PAYLOADS[name], encoding="utf-8")
+    check_refusal(ran(tmp_path, "run", "victim.yaml", "--payload", "@payload.json"))
+
+
+def test_no_field_that_names_a_path_leads_out_of_the_folder(tmp_path: Path, world: Outside) -> None:
+    kept = "this is nobody's business"
+    outside = tmp_path / "outside"
+    outside.write_text(kept)
+    (tmp_path / "outside.sh").write_text("echo escaped")
+    home = tmp_path / "home"
+    home.mkdir()
+    escapes = ["../../../../outside", str(outside), "a/../../../../../outside", "linked/outside"]
+    tasks: list[dict[str, Any]] = [
+        {"kind": "shell", "cmds": f"mkdir -p a; ln -sfn {tmp_path} linked"},
+    ]
+    for path in escapes:
+        tasks += [
+            {"kind": "sqlite", "database": path, "query": "CREATE TABLE escaped (a)"},
+            {"kind": "sqlite", "database": f"file:{path}?mode=rwc", "query": "CREATE TABLE escaped (a)"},
+            {"kind": "sqlite", "query": f"ATTACH '{path}.db' AS x; CREATE TABLE x.escaped (a)"},
+            {"kind": "duckdb", "database": path, "query": "CREATE TABLE escaped (a INTEGER)"},
+            {"kind": "duckdb", "query": f"SELECT content FROM read_text('{path}')"},
+            {"kind": "duckdb", "query": f"COPY (SELECT 1) TO '{path}.csv'"},
+            {"kind": "duckdb", "query": f"ATTACH '{path}.duck' AS x; CREATE TABLE x.escaped (a INTEGER)"},
+            {"kind": "script", "source": f"{path}.sh"},
+            {"kind": "http", "method": "POST", "url": f"{world.url}/echo", "files": {"f": path}},
+        ]
+    steps = [
+        {"step": f"s{index}" if index else "start", "tool": [{"t": {**task, "spec": GO_ON}}]}
+        for index, task in enumerate(tasks)
+    ]
+    for index, step in enumerate(steps[:-1]):
+        step["next"] = {"arcs": [{"step": steps[index + 1]["step"]}]}  # type: ignore[assignment]
+    head = {"apiVersion": "noetl.io/v2", "kind": "Playbook", "metadata": {"name": "escapes"}}
+    (home / "escapes.yaml").write_text(json.dumps(head | {"workflow": steps}))
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    done = Console(home).finished("run", "escapes.yaml", "-q", "--events", "events.jsonl")
+    assert done.returncode == 0, done.stdout[-2000:]
+    log = (home / "events.jsonl").read_text()
+    outcomes = [
+        event["payload"]["outcome"]["status"]
+        for event in map(json.loads, log.splitlines())
+        if event["event_type"] == "task.done"
+    ]
+    # A name that begins like a URL is only a name: what it leads to lies inside, if it is anything.
+    names = ["file:" in str(task.get("database")) for task in tasks]
+    ends = ["ok" if is_name else end for end, is_name in zip(outcomes, names, strict=True)]
+    assert ends == ["ok", *("ok" if is_name else "error" for is_name in names[1:])]
+    assert kept not in log
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
+
+
+def test_what_reaches_a_command_as_data_stays_data(tmp_path: Path) -> None:
+    """Values that look like options, expansions or ends of commands."""
+    values = [
+        "-rf",
+        "--version",
+        "$(touch own)",
+        "`touch own`",
+        "; touch own",
+        "'; touch own; '",
+        "a\nb",
+        "*",
+    ]
+    tasks: list[dict[str, Any]] = [
+        {"shell": {"kind": "shell", "cmds": 'printf %s "$IT"', "env": {"IT": "{{ value }}"}}},
+        {"typed": {"kind": "shell", "cmds": "cat", "stdin": "{{ value }}"}},
+        {"made": {"kind": "shell", "cmds": "echo 'printf %s \"$1\"' > own.sh"}},
+        {"script": {"kind": "script", "source": "own.sh", "arguments": ["{{ value }}"]}},
+        {
+            "all": {
+                "kind": "python",
+                "args": {"it": "{{ value }}", "found": ["{{ shell }}", "{{ typed }}", "{{ script }}"]},
+                "code": "import os\nassert found == [it] * 3, found\nassert not os.path.exists('own')",
+            }
+        },
+    ]
+    playbook = {
+        "apiVersion": "noetl.io/v2",
+        "kind": "Playbook",
+        "metadata": {"name": "data"},
+        "workload": {"values": values},
+        "workflow": [
+            {"step": "start", "loop": {"in": "{{ workload.values }}", "iterator": "value"}, "tool": tasks}
+        ],
+    }
+    console = Console(tmp_path)
+    done = console.finished("run", console.write("data.yaml", json.dumps(playbook)), "-q")
+    assert done.returncode == 0, done.stdout
