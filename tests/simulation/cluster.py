@@ -37,6 +37,7 @@ POLL_SECONDS = 2.0
 SILENCE_SECONDS = 70.0
 """How long a zombie is not heard of: its leases run out, and others take its work."""
 COMES_BACK_AFTER = 3.0
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 PATIENCE_SECONDS = 3_600.0
 """Without a commit for that long, nothing will ever happen."""
 
@@ -306,7 +307,7 @@ class Cluster(World):
             while await self.store.execution(EXECUTION) is None:
                 try:
                     await self.replicas[number].control.begin(
-                        entry, self.scenario.payload, execution_id=EXECUTION
+                        entry, self.scenario.payload, execution_id=EXECUTION, trace=TRACE
                     )
                 except (StoreError, NotWrittenError):
                     await asyncio.sleep(0.5)

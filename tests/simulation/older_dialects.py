@@ -83,13 +83,16 @@ class OlderDrawing:
     def v2(self) -> Data:
         count = self.chance.randint(2, 5)
         self.names = ["start", *(f"s{number}" for number in range(1, count))]
-        return {
+        drawn: Data = {
             "apiVersion": "noetl.io/v2",
             "kind": "Playbook",
             "metadata": {"name": "drawn", "path": "simulation/drawn"},
             "workload": self.workload(),
             "workflow": [self.v2_step(place) for place in range(count)],
         }
+        if self.often(0.15):
+            drawn["keychain"] = [{"name": "token", "kind": "env", "var": "TOKEN"}]
+        return drawn
 
     def v2_step(self, place: int) -> Data:
         later = self.names[place + 1 :]
@@ -220,7 +223,7 @@ class OlderDrawing:
                 target["to"][0]["args"] = {"pad": f"{{{{ 'n' * {BIG} }}}}"}
             if self.often(0.2):
                 target["spec"] = {"delay": "2s"}
-            if self.often(0.2):
+            if self.often(0.5):
                 target["priority"] = self.chance.randint(0, 5)
             return {"next": target}
         if kind == "fail":
@@ -266,7 +269,7 @@ class OlderDrawing:
             [
                 "{{ workload.numbers }}",
                 "{{ [1, 2, 3] }}",
-                "{{ [1, 2, 3, 4, 5, 6] }}",
+                "{{ range(20) | list }}",
                 "{{ 5 }}",
                 f"{{{{ ['b' * {BIG}, 2] }}}}",
                 "{{ 1 / 0 }}" if self.often(0.3) else "{{ [] }}",
@@ -318,6 +321,8 @@ class OlderDrawing:
             drawn["retry"] = self.chance.choice([1, 2])
         if self.often(0.3):
             drawn["on_error"] = self.chance.choice(["continue", "fail"])
+        if self.often(0.2):
+            drawn["when"] = self.chance.choice(["{{ false }}", "{{ workload.flag }}"])
         if self.often(0.3):
             inner = [self.v1_task(self.fresh("inner")) for _ in range(2)]
             drawn["run"] = inner

@@ -294,6 +294,8 @@ class Drawing:
             spec["deadline"] = self.chance.choice([3, 20, "{{ args.n }}", "{{ 1 / 0 }}"])
             self.racy = True
         if self.often(0.05):
+            spec["pool"] = "default"
+        if self.often(0.05):
             spec["limits"] = {"task_runs": self.chance.choice([1, 2, 4])}
         if spec:
             drawn["spec"] = spec
@@ -531,6 +533,8 @@ class Drawing:
         then: Data = {"do": "retry", "attempts": self.chance.choice([1, 2, 3, 3, "{{ 2 }}"])}
         if self.often(0.7):
             then["delay"] = self.chance.choice([0.5, 1, 60, "{{ 3 }}"])
+            if self.often(0.02):
+                then["delay"] = "{{ 'soon' }}"
             then["backoff"] = self.chance.choice(["none", "linear", "exponential"])
             if self.often(0.3):
                 then["max_delay"] = 2
@@ -560,6 +564,8 @@ class Drawing:
             if self.often(0.05):
                 value = f"{{{{ 'c' * {BIG} }}}}"
             if "reduce" in spec and self.often(0.85):
+                if self.often(0.1):
+                    return {"rows": f"{{{{ ['e' * {BIG}, loop_index] }}}}"}
                 return {"total": value} if self.often(0.6) else {"total": value, "rows": [value]}
             if self.calm:
                 return {"same": 1}

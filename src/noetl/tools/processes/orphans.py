@@ -41,10 +41,9 @@ def adopt_orphans() -> bool:
 
 @cache
 def _adopt_orphans(_pid: int) -> bool:
-    # Some milliseconds, which only a worker that runs code pays.
-    import ctypes  # noqa: PLC0415
+    import ctypes  # noqa: PLC0415 - some milliseconds, which only a worker that runs code pays
 
-    from noetl.tools.processes.privacy import hide_from_children  # noqa: PLC0415
+    from noetl.tools.processes.privacy import hide_from_children  # noqa: PLC0415 - it needs the same library
 
     hide_from_children()
     # Before orphans are adopted, or the guardian would become this process's child, to be waited for.
