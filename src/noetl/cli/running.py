@@ -39,9 +39,7 @@ class Run(Watched):
     ) -> None:
         super().__init__(options, settings, place)
         lookup = credential_lookup(place.url, settings)
-        self._resolver = Resolver(
-            variables(), source_folder, SystemClock(), fetch_token, credentials=lookup
-        )
+        self._resolver = Resolver(variables(), source_folder, SystemClock(), fetch_token, credentials=lookup)
 
     def to_the_end(self, begin: Begin, source_of: Callable[[Embedded, State], Source]) -> int:
         """Runs it, says how it ended, and gives the exit code."""

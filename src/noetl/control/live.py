@@ -381,7 +381,6 @@ class Live:
                 await self._read_again()
                 raise
 
-
     def _decided(self, turn: Turn, batch: list[Asked]) -> list[Any]:
         """What each of them gives. Only a turn that is decided to its end is measured."""
         if self._stopwatch is None:

@@ -37,7 +37,7 @@ MOST_KNOWN: Final = 1_000
 CLAIM_SECONDS: Final = 20.0
 """How long a claim may be held back while there is nothing to do."""
 CLAIM_AT_ONCE: Final = 4
-"""Commands claimed in one go: the leases of one loop are then shared among the workers that wake up for it."""
+"""Commands claimed in one go: few, so that the workers that wake up for a loop share its leases."""
 
 
 class KnownPlaybook:

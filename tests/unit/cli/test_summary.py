@@ -5,9 +5,9 @@ from __future__ import annotations
 from noetl.cli.diagnostics import Paint
 from noetl.cli.progress import Progress
 from noetl.cli.report import document, steps_by_name
-from noetl.cli.watched import Ended
 from noetl.cli.stores import Place
 from noetl.cli.summary import Source, result_lines, summary
+from noetl.cli.watched import Ended
 from noetl.engine.state import State, StepResult
 from noetl.playbook.load import load
 from noetl.store.protocol import ExecutionRow
