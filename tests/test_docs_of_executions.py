@@ -77,11 +77,12 @@ def test_the_payloads_of_a_real_run_are_as_described(playbook: str, tmp_path: Pa
 
 DOTTED = re.compile(r"[a-z_]+\.[a-z_]+")
 NOT_KINDS = {
-    # the moments of a case, keys of shared things, fields of a config, modules, files
+    # the moments of a case, keys of shared things, fields of a config, modules, files, audit events
     *("call.done", "call.error", "step.enter", "step.exit"),
     *("http.policy", "http.session", "python.pool", "auth.headers", "source.query", "queries.sql"),
     *("collections.abc", "noetl.tools", "noetl.worker", "psycopg.pool"),
     *("host.conf", "mime.types", "nsswitch.conf", "resolv.conf"),
+    *("os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.system", "pty.spawn"),
 }
 UNDOTTED_KINDS = {"timeout", "deadline", "playbook.failed", "playbook.cancelled"}
 """Kinds that are no dotted text in the source: two without a dot, two that are put together."""
