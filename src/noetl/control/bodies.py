@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -14,6 +14,9 @@ from noetl.engine.state import Data
 from noetl.errors import NoetlError
 from noetl.records.result_ref import ref_from_data
 from noetl.store.protocol import Store
+
+MOST_ITERATIONS: Final = 10_000_000
+"""A list that long is no loop of ours: the reference comes from elsewhere."""
 
 LoadStored = Callable[[Data], Awaitable[Any]]
 
@@ -45,8 +48,13 @@ class StoredBodies:
         # A result taken over from an earlier execution lies in that one's log.
         execution_id = ref["ref"].removeprefix("noetl://").partition("/")[0]
         found = await self._store.iteration_results(execution_id, ref["key"])
-        results: list[Any] = [None] * ref["schema_hint"]["length"]
+        length = (ref.get("schema_hint") or {}).get("length")
+        if not isinstance(length, int) or not 0 <= length <= MOST_ITERATIONS:
+            raise NoetlError(f"{ref['ref']} is no reference to the results of a loop")
+        results: list[Any] = [None] * length
         for index, result in found:
+            if index >= length:
+                raise NoetlError(f"{ref['ref']} is no reference to the results of that loop")
             results[index] = result if ref_from_data(result) is None else await self.load(result)
         return results
 
