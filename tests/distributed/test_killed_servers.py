@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 from tests.distributed.conftest import MakeStack
 from tests.distributed.outside import Outside
 from tests.distributed.shapes import Under, register, undisturbed
+from tests.distributed.stack import OWN_PLAYBOOKS
+from tests.distributed.verdict import assert_sound
 
 MIXED = ("chain", "parallel", "nested", "branches", "waiting", "resting")
 
@@ -43,3 +47,22 @@ def test_a_rolling_restart_of_everything_loses_nothing(make_stack: MakeStack, ou
     under.send_signals()
     assert under.outcomes() == {name: [expected[name]] * 4 for name in names}
     assert stack.count("command.expired") == 0
+
+
+def test_a_worker_that_gives_up_a_lease_leaves_the_child_it_called_alone(
+    make_stack: MakeStack, outside: Outside
+) -> None:
+    stack = make_stack(servers=1, workers=1)
+    stack.register("gated", "caller", folder=OWN_PLAYBOOKS)
+    (server,), (worker,) = stack.servers, stack.workers
+    execution_id = stack.begin("distributed/caller", {"api": outside.url})
+    outside.wait_for_calls(1)
+    # Before the caller is parked: it holds its lease, cannot renew it, and stops what it does.
+    server.pause()
+    worker.hear("does not hear that this worker is alive")
+    time.sleep(stack.lease_seconds)  # how long the server stands still, not something to wait for
+    server.go_on()
+    outside.gate.set()
+    stack.wait_ended([execution_id])
+    outcomes = assert_sound(stack, outside, [execution_id], pauses=1)
+    assert {outcome["status"] for outcome in outcomes.values()} == {"completed"}

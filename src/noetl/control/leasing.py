@@ -235,6 +235,7 @@ class Leasing(Executions):
             await self.begin(
                 entry, call.payload, execution_id=child_id, parent_execution_id=lease.execution_id
             )
+            await self._end_orphan(lease, child_id)
         elif not self.is_open(child_id) and not self._shared:
             await self.resume(child_id)  # the process that ran it ended
         live = await self.open(child_id)
@@ -247,6 +248,12 @@ class Leasing(Executions):
                 await live.freshen()
         state = live.state
         return ChildState(execution_id=child_id, status=state.status, result=state.result, error=state.error)
+
+    async def _end_orphan(self, lease: HeldLease, child_id: str) -> None:
+        """Its caller may have ended by another process meanwhile, and that did not know of this child."""
+        caller = await self.store.execution(lease.execution_id) if self._shared else None
+        if caller is not None and caller.finished_at is not None:
+            await self.cancel(child_id, "the execution that called it is over")
 
     async def stop_child(self, lease: HeldLease, call_id: str) -> None:
         """Cancels a child whose caller no longer waits for it: nobody would ever go on with it."""

@@ -16,8 +16,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from noetl.engine.bodies import Bodies, BodiesNeeded
+from noetl.engine.bodies import Bodies, BodiesNeeded, is_ref
 from noetl.engine.fold import fold
+from noetl.engine.loops import LOG_STORE
 from noetl.engine.parking import next_due
 from noetl.engine.plan import Plan
 from noetl.engine.state import Data, State
@@ -315,9 +316,11 @@ class Live:
                 if not self._shared:
                     raise
                 self.state = msgspec.msgpack.decode(before, type=State)
+                self.bodies.forget()  # some may be of what was decided and not written
                 await self._take_in_others()
             except LeaseFenced as fenced:
                 batch = self._refused(batch, fenced.command_ids)
+                self.bodies.forget()
                 await self._read_again()
             else:
                 self._is_unsure = False
@@ -375,11 +378,30 @@ class Live:
             except BodiesNeeded as needed:
                 await self._read_again()
                 for ref in needed.refs:
-                    self.bodies.keep(ref["ref"], await self._reader.load_body(self, ref))
+                    body = await self._reader.load_body(self, ref)
+                    if ref["store"] == LOG_STORE:
+                        await self._add_unwritten(body, turn, ref["key"])
+                    self.bodies.keep(ref["ref"], body)
             # Half a turn has not happened: whatever went wrong, the state is again that of the log.
             except BaseException:
                 await self._read_again()
                 raise
+
+    async def _add_unwritten(self, results: list[Any], turn: Turn, run_id: str) -> None:
+        """Adds what a loop's iterations gave in a turn that is not in the log yet, and is about to be."""
+        for fact in turn.facts:
+            is_end = fact.event_type == "loop.iteration.done" and "block" not in fact.payload
+            if is_end and fact.step_run_id == run_id and fact.iteration is not None:
+                result = fact.payload.get("result")
+                if isinstance(result, dict) and is_ref(result):
+                    result = await self._loaded(result)
+                results[fact.iteration] = result
+
+    async def _loaded(self, ref: Data) -> Any:  # noqa: ANN401 - plain data
+        try:
+            return self.bodies.get(ref)
+        except BodiesNeeded:
+            return await self._reader.load_body(self, ref)
 
     def _decided(self, turn: Turn, batch: list[Asked]) -> list[Any]:
         """What each of them gives. Only a turn that is decided to its end is measured."""

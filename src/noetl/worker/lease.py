@@ -27,7 +27,7 @@ from noetl.playbook.layering import effective_spec
 from noetl.playbook.model import Case, Loop, Playbook, Step, Task, WorkbookEntry
 from noetl.records.command import Command
 from noetl.records.event import EventStatus
-from noetl.records.protocols import ToolCall, ToolKind
+from noetl.records.protocols import LeaseLostError, NotWrittenError, ToolCall, ToolKind
 from noetl.records.report import LeaseReport, ReportedEvent, Verdict
 from noetl.records.result_ref import ref_to_data
 from noetl.secrets.redaction import Redactor
@@ -313,7 +313,11 @@ class StepLease:
     async def report(self, events: list[ReportedEvent], *, asks: bool = False) -> Verdict:
         """Waits until the events are in the log; Stopped if the lease is over."""
         report = LeaseReport(lease=self.held, events=tuple(events), asks_for_iterations=asks)
-        verdict = await self.worker.report(report)
+        try:
+            verdict = await self.worker.report(report)
+        except (LeaseLostError, NotWrittenError):
+            self.worker.given_up.add(self.held)
+            raise
         if verdict.stop:
             raise Stopped
         return verdict
@@ -419,7 +423,8 @@ class StepLease:
 
     def abandon_child(self, call_id: str) -> None:
         """The call of a playbook was stopped; where only this lease ends, a later one finds the child."""
-        if self.parking.parked is None and not self.worker.is_stopping:
+        is_given_up = self.held in self.worker.given_up
+        if self.parking.parked is None and not self.worker.is_stopping and not is_given_up:
             self.worker.abandon_child(self, call_id)
 
     def workbook_entry(self, task: Task) -> WorkbookEntry:

@@ -20,6 +20,7 @@ from noetl.engine.turn import error_data
 from noetl.errors import NoetlError
 from noetl.ids import Clock, timestamp
 from noetl.playbook.load import load
+from noetl.records.command import HeldLease
 from noetl.records.protocols import LeaseLostError, NotWrittenError, ResultBodies, ToolKind, WorkSource
 from noetl.records.report import AnyCommand, Claim, LeaseReport, Report, Verdict
 from noetl.records.result_ref import ref_from_data
@@ -99,6 +100,8 @@ class Worker:
         self._leases: dict[str, asyncio.Task[None]] = {}
         self.held: dict[str, AnyCommand] = {}
         """The commands it has a lease on, by id."""
+        self.given_up: set[HeldLease] = set()
+        """Leases that are over, or may be, while their work is being stopped: others go on with it."""
         self._beats = Beats(self) if beats else None
         self._freed = asyncio.Event()
         self._draining = False
@@ -148,6 +151,7 @@ class Worker:
         self._leases[command_id] = task
         self.held[command_id] = command
         task.add_done_callback(partial(self._ended, command_id))
+        task.add_done_callback(lambda _: self.given_up.discard(command.lease))
 
     def drain(self) -> None:
         """Claims nothing more; `run` returns when what is under way has ended."""
@@ -177,6 +181,7 @@ class Worker:
     def revoke_lease(self, command: AnyCommand) -> None:
         """Stops a lease that is over, unless the same command has been leased again."""
         if self.held.get(command.lease.command_id) is command:
+            self.given_up.add(command.lease)
             self.revoke(command.lease.command_id)
 
     async def _stop(self) -> None:
