@@ -177,8 +177,11 @@ def test_a_paused_run_starts_nothing_until_it_is_resumed(console: Console) -> No
         execution_id = run.wait_for("task.done", BEFORE_THE_GATE)["execution_id"]
         assert "paused execution" in console.noetl("pause", execution_id)
         open_gate(console.folder)
-        run.wait_for("loop.done")
+        run.wait_for("step.paused")  # what ran has ended, and no further item is begun
+        begun = len(calls(console.folder))
+        assert begun < ITEMS
         assert set(console.data("status", execution_id)["steps"]) == {"start"}
+        assert len(calls(console.folder)) == begun
         assert "goes on in the process that runs it" in console.noetl("resume", execution_id)
         code, shown, _ = run.ended()
     assert code == 0

@@ -13,7 +13,7 @@ from noetl.settings import Settings
 def run(arguments: list[str], settings: Settings) -> int:
     parser = Parser(
         "pause",
-        "Pauses an execution: steps that run go on to their end, no further step is started.\n"
+        "Pauses an execution: tasks that run go on to their end, no further step or loop item is started.\n"
         "Exit codes: 0 paused, 2 there is no such execution, or it is over.",
         "noetl pause 412345678901234567",
     )

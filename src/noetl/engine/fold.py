@@ -381,6 +381,7 @@ def _sink_processed(state: State, event: Happened) -> None:
 
 def _parked(state: State, event: Happened) -> None:
     run = state.runs[str(event.step_run_id)]
+    run.losses.pop(event.payload["lease"], None)  # it came as far as it could
     waits = run.parked[event.payload["lease"]] = msgspec.convert(event.payload["waits"], Waits)
     if waits.events is not None and run.frame.case is not None:
         run.frame.case.seen = max(run.frame.case.seen, waits.events)

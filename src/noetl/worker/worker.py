@@ -37,7 +37,7 @@ MOST_KNOWN: Final = 1_000
 """Of how many executions the worker remembers secrets and stored results."""
 CLAIM_SECONDS: Final = 20.0
 """How long a claim may be held back while there is nothing to do."""
-CLAIM_AT_ONCE: Final = 4
+CLAIM_AT_ONCE: Final = 2
 """Commands claimed in one go: few, so that the workers that wake up for a loop share its leases."""
 
 
