@@ -6,7 +6,7 @@ from functools import partial
 
 from tests.distributed.conftest import MakeStack
 from tests.distributed.outside import Outside
-from tests.distributed.processes import wait_until
+from tests.distributed.processes import Process, wait_until
 from tests.distributed.shapes import Under, register, undisturbed
 from tests.distributed.stack import OWN_PLAYBOOKS, Stack
 from tests.distributed.verdict import assert_sound
@@ -65,12 +65,30 @@ def test_executions_come_to_the_same_end_when_workers_stand_still_in_turn(
         for name in MIXED:
             under.begin(name)
         outside.wait_for_calls(10)
-        stack.workers[number].pause()
+        busy = _busiest(stack)
+        busy.pause()
         losses = stack.count("command.expired") + 1
         wait_until(partial(_lost, stack, losses), 20, "leases run out")
-        stack.workers[number].go_on()
+        busy.go_on()
         outside.wait_for_calls(25 * (number + 1))
     assert under.outcomes(pauses=3) == {name: [expected[name]] * 3 for name in MIXED}
+
+
+def _busiest(stack: Stack) -> Process:
+    """The worker with the most leases; waits until one has some."""
+    found: list[Process] = []
+
+    def one_is_busy() -> bool:
+        rows = stack.query(
+            "SELECT worker_id FROM noetl.command WHERE worker_id IS NOT NULL "
+            "GROUP BY 1 ORDER BY count(*) DESC"
+        )
+        names = [str(row[0]).rpartition(":")[2] for row in rows]
+        found[:] = [part for name in names for part in stack.workers if part.name == name]
+        return bool(found)
+
+    wait_until(one_is_busy, 20, "a worker has a lease")
+    return found[0]
 
 
 def _lost(stack: Stack, number: int) -> bool:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,22 +59,31 @@ class Ended(NamedTuple):
     cpu_seconds: float
 
 
+MEASURED = """
+import os, resource, subprocess, sys
+ended = subprocess.run(sys.argv[2:], check=False)
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+with open(sys.argv[1], "w") as file:
+    file.write(f"{used.ru_maxrss} {used.ru_utime + used.ru_stime}")
+sys.exit(ended.returncode)
+"""
+"""Runs a command from a small process: a child of a large one counts its parent's memory as its own."""
+
+
 def ran(folder: Path, *arguments: str) -> Ended:
     """Runs a command; what it took, its children included."""
-    process = subprocess.Popen(
-        [SCRIPT, *arguments],
+    figures = folder / "figures.txt"
+    process = subprocess.run(
+        [sys.executable, "-c", MEASURED, str(figures), SCRIPT, *arguments],
         cwd=folder,
         env=Console(folder).environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
+        check=False,
     )
-    assert process.stdout is not None
-    with process.stdout:
-        said = process.stdout.read().decode()
-    _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    return Ended(process.returncode, said, used.ru_maxrss * 1024, used.ru_utime + used.ru_stime)
+    kibibytes, seconds = figures.read_text("utf-8").split()
+    return Ended(process.returncode, process.stdout.decode(), int(kibibytes) * 1024, float(seconds))
 
 
 def check_refusal(ended: Ended) -> None:

@@ -322,12 +322,16 @@ class StepLease:
             raise Stopped
         return verdict
 
-    async def sleep_until(self, moment: float) -> None:
+    async def sleep_until(self, moment: float, monotonic: float | None = None) -> None:
         """Sleeps until a moment in seconds since 1970; the lease may be given back meanwhile.
 
-        What is pending must have been committed.
+        What is pending must have been committed. `monotonic`: the same moment, where it is known, by the
+        clock that cannot be set; the earlier of the two counts.
         """
         left = moment - self.now()
+        if monotonic is not None:
+            left = min(left, monotonic - self.worker.clock.monotonic())
+            moment = self.now() + left
         if left <= PATIENCE_SECONDS:
             await asyncio.sleep(max(0.0, left))
             return

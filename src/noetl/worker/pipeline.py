@@ -94,6 +94,8 @@ class Pipeline:
         self.entries = entries
         """The entries into the blocks around: two blocks, or two visits of one, count their items alike."""
         self.pending: list[ReportedEvent] = []
+        self._rests_until: float | None = None
+        """When a repetition that was decided here is due, by the clock that cannot be set."""
 
     @property
     def visit(self) -> str:
@@ -143,7 +145,7 @@ class Pipeline:
         frame, lease = self.frame, self.lease
         task = lease.called(task)
         if frame.wake_at is not None:
-            await lease.sleep_until(frame.wake_at)
+            await lease.sleep_until(frame.wake_at, self._rests_until)
         where = self.where
         call_id = action_id(lease.run_id, where, frame.position, frame.entry)
         about: dict[str, Any] = {
@@ -299,6 +301,8 @@ class Pipeline:
             else:
                 self.around.ctx = {**self.around.ctx, **then.set_ctx}
         apply_task_done(self.frame, task.label, payload, at)
+        # A clock that is set back in between makes no short wait long.
+        self._rests_until = self.lease.worker.clock.monotonic() + then.delay
         if then.do == "fail":
             assert then.error is not None
             return PipelineEnd(error=self.located(then.error, task.label))
