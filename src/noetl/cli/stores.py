@@ -113,11 +113,3 @@ def place_of(options: argparse.Namespace, settings: Settings) -> AnyPlace:
             "NOETL_SERVER or by `noetl context use` (`noetl server start` makes one over this store)"
         )
     return Place(url, is_default=url == settings.store)
-
-
-def embedded_place(options: argparse.Namespace, settings: Settings) -> Place:
-    """The store of a command that has no meaning for a server."""
-    place = place_of(options, settings)
-    if isinstance(place, ServedPlace):
-        raise UsageError("this command works on a store, not on a server: name one with --store")
-    return place

@@ -230,10 +230,6 @@ class Executions:
         """An execution that is in memory."""
         return self._live[execution_id]
 
-    def is_current(self, execution_id: str) -> bool:
-        """Whether an execution is in memory: not after something of it could not be written."""
-        return execution_id in self._live
-
     def next_id(self) -> str:
         """An id for an execution that is still to be started."""
         return self._ids.next()

@@ -280,21 +280,34 @@ class Leasing(Executions):
         trace: str | None = None,
         secrets: Mapping[str, str] | None = None,
     ) -> str:
-        """Starts an execution of a registered playbook."""
-        execution_id = execution_id or self._ids.next()
+        """Starts an execution of a registered playbook; one that has the given id already is left alone."""
+        chosen = execution_id or self._ids.next()
         plan = self.plan(entry)
-        origin = Origin(execution_id, parent_execution_id, secrets or {})
+        origin = Origin(chosen, parent_execution_id, secrets or {})
         keychain, problem = await self._prepare(plan.playbook, payload, origin)
         live = self._opened(
-            plan, State(execution_id=execution_id), entry, keychain=keychain, parent=parent_execution_id
+            plan, State(execution_id=chosen), entry, keychain=keychain, parent=parent_execution_id
         )
         try:
-            await live.change(
+            answer = await live.change(
                 lambda turn: decide.request(turn, payload, problem=problem, reuse=reuse, trace=trace)
             )
+            is_ours = bool(answer.given)
         except AppendConflict:
-            self._live.pop(execution_id, None)  # somebody else has started it meanwhile
-        return execution_id
+            is_ours = False
+        if is_ours:
+            return chosen
+        self._live.pop(chosen, None)  # what is in memory here is not what was started
+        if execution_id is not None:
+            return chosen
+        return await self.begin(  # another server has drawn the same id
+            entry,
+            payload,
+            parent_execution_id=parent_execution_id,
+            reuse=reuse,
+            trace=trace,
+            secrets=secrets,
+        )
 
     async def catalog_entry(self, path: str, version: int | None = None) -> CatalogEntry:
         entry = await self.store.catalog_entry(path, version)

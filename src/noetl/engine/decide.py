@@ -47,10 +47,13 @@ def request(
     problem: Data | None = None,
     reuse: Reuse | None = None,
     trace: str | None = None,
-) -> None:
-    """A request for an execution: evaluates it and starts the workflow, or goes on from an earlier one."""
+) -> bool:
+    """A request for an execution: evaluates it and starts the workflow, or goes on from an earlier one.
+
+    False: somebody else has asked for one under the same id.
+    """
     if turn.state.seq > 0:
-        return  # somebody else has asked for it under the same id
+        return False
     playbook = turn.plan.playbook
     about = {"name": playbook.name, "path": playbook.path, "dialect": playbook.dialect}
     extra: Data = {} if reuse is None else {"origin": reuse.origin}
@@ -71,7 +74,7 @@ def request(
     if problem is not None:
         turn.playbook_event("playbook.request.evaluated", "error", error=problem)
         turn.playbook_event("playbook.processed", "error")
-        return
+        return True
     taken_over = {} if reuse is None else {"reused": as_payload(reuse)}
     turn.playbook_event("playbook.request.evaluated", workload=workload, **taken_over)
     entry: Data = {"step": playbook.entry, "args": {}, "token": turn.token_id()}
@@ -82,6 +85,7 @@ def request(
     due = {} if within is None else {"deadline": seconds_of(turn.now) + within}
     turn.playbook_event("workflow.started", "in_progress", tokens=[entry], **due)
     deliver(turn)
+    return True
 
 
 def report(turn: Turn, run_id: str, facts: Iterable[Fact], *, lease: int = 0, asks: bool = False) -> Told:
