@@ -20,9 +20,6 @@ CREATE TABLE execution (
 
 CREATE INDEX execution_by_status ON execution (status, number);
 
-CREATE INDEX execution_open_children ON execution (parent_execution_id)
-WHERE parent_execution_id IS NOT NULL AND finished_at IS NULL;
-
 -- The log. `body` is the whole event as JSON, once; the columns beside it are what queries ask for.
 -- A table with row ids, because events of many executions then go to the end of one tree: measured three times
 -- as fast as a table ordered by its key when a thousand executions write in turn.
@@ -47,8 +44,7 @@ CREATE TABLE event_key (
     PRIMARY KEY (execution_id, idem_key)
 ) WITHOUT ROWID;
 
--- The queue: work that is not over yet. A row is free, leased to a worker (`worker_id`, until `lease_until` by
--- the system's clock, for the `epoch`th time), or held: nobody may claim it.
+-- The queue: work that is not over yet.
 CREATE TABLE command (
     execution_id TEXT NOT NULL REFERENCES execution (execution_id) ON DELETE CASCADE,
     command_id TEXT NOT NULL,
@@ -57,15 +53,8 @@ CREATE TABLE command (
     pool TEXT NOT NULL,
     created_at TEXT NOT NULL,
     not_before REAL NOT NULL,
-    worker_id TEXT,
-    epoch INTEGER NOT NULL,
-    lease_until REAL,
-    is_held INTEGER NOT NULL,
     PRIMARY KEY (execution_id, command_id)
 ) WITHOUT ROWID;
-
--- Rows that are appended leased, as most are, never enter it.
-CREATE INDEX command_free ON command (pool, created_at) WHERE worker_id IS NULL AND is_held = 0;
 
 CREATE TABLE timer (
     execution_id TEXT NOT NULL REFERENCES execution (execution_id) ON DELETE CASCADE,
