@@ -17,6 +17,7 @@ from noetl.cli import main
 from noetl.errors import NoetlError
 from noetl.records.event import EVENT_TYPES
 from noetl.tools.registry import BUILTIN, runnable
+from tests.gates.source import parsed
 from tests.test_docs import REFERENCE, ROOT, every_block, section, text_of
 
 LOWERED = frozenset({"workbook", "iterator"})
@@ -97,7 +98,7 @@ def dotted_texts() -> frozenset[str]:
     for part in SPEAKING:
         place = ROOT / "src" / "noetl" / part
         for file in [place] if place.is_file() else sorted(place.rglob("*.py")):
-            for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            for node in ast.walk(parsed(file.read_text("utf-8"))):
                 if isinstance(node, ast.Constant) and isinstance(node.value, str):
                     found |= {node.value} if DOTTED.fullmatch(node.value) else set()
     return frozenset(found - EVENT_TYPES.keys() - NOT_KINDS)

@@ -113,6 +113,7 @@ class Embedded:
     def _crash(self, execution_id: str, error: BaseException) -> None:
         if self._crashed is not None and not self._crashed.done():
             self._crashed.set_exception(error)
+            self._crashed.exception()  # whoever waits next raises it
 
     async def prepare(
         self, playbook: Playbook, payload: Data, origin: Origin

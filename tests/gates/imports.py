@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.gates.source import parsed
+
 PACKAGE = "noetl"
 ENTRY_PART = "__main__"  # `python -m noetl`: the command line's other door
 
@@ -66,7 +68,7 @@ def violations(source: Path, architecture: Architecture) -> list[str]:
         if part not in ("", ENTRY_PART) and architecture.row_of(part) is None:
             found.append(f"{where}: `{part}` is not in the table of parts")
             continue
-        tree = ast.parse(file.read_text("utf-8"), str(file))
+        tree = parsed(file.read_text("utf-8"), str(file))
         for line, name in imported_names(tree, module[:-1]):
             if problem := judge(part, name, architecture):
                 found.append(f"{where}:{line}: {problem}")

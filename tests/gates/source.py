@@ -7,6 +7,7 @@ a pure function from text to findings; which files it applies to is decided by `
 from __future__ import annotations
 
 import ast
+import gc
 import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
@@ -27,6 +28,21 @@ REGISTRY = re.compile(
 Finding = tuple[int, str]  # line, what is wrong there
 
 
+def parsed(text: str, name: str = "<unknown>") -> ast.Module:
+    """The tree of a source text, without the garbage collector.
+
+    Python 3.11 cannot build a second tree while it builds one, and a finaliser that reports a traceback does
+    just that: it parses the lines it shows.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return ast.parse(text, name)
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 def long_file(text: str) -> list[Finding]:
     lines = len(text.splitlines())
     return [(lines, f"{lines} lines, at most {MAX_FILE_LINES}")] if lines > MAX_FILE_LINES else []
@@ -34,7 +50,7 @@ def long_file(text: str) -> list[Finding]:
 
 def long_functions(text: str) -> list[Finding]:
     found = []
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parsed(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             if lines > MAX_FUNCTION_LINES:
@@ -46,7 +62,7 @@ def unexplained_broad_excepts(text: str) -> list[Finding]:
     """Handlers of everything whose line, or the line above, has no comment that says why."""
     lines = text.splitlines()
     found = []
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parsed(text)):
         if is_broad_handler(node) or is_broad_suppress(node):
             assert isinstance(node, ast.ExceptHandler | ast.Call)
             if not (says_why(lines[node.lineno - 1]) or is_comment(lines, node.lineno - 1)):
@@ -90,7 +106,7 @@ def is_comment(lines: list[str], number: int) -> bool:
 
 def environment_reads(text: str) -> list[Finding]:
     found = []
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parsed(text)):
         match node:
             case ast.Attribute(value=ast.Name(id="os"), attr=name) if name in ENVIRONMENT:
                 found.append((node.lineno, f"reads os.{name}"))
@@ -102,7 +118,7 @@ def environment_reads(text: str) -> list[Finding]:
 def star_imports(text: str) -> list[Finding]:
     return [
         (node.lineno, "a star import")
-        for node in ast.walk(ast.parse(text))
+        for node in ast.walk(parsed(text))
         if isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names)
     ]
 
@@ -111,7 +127,7 @@ def unexplained_local_imports(text: str) -> list[Finding]:
     """Imports inside functions without a comment on their line, or above the run of imports they stand in."""
     lines = text.splitlines()
     found = []
-    imports = sorted(set(local_imports(ast.parse(text))))
+    imports = sorted(set(local_imports(parsed(text))))
     starts_by_end = {end: start for start, end in imports}
     for start, end in imports:
         first = start
@@ -139,7 +155,7 @@ def grab_bag_name(path: str) -> list[Finding]:
 
 def names_of_history(path: str, text: str) -> list[Finding]:
     """Names that tell how the code came about instead of what it is."""
-    tree = ast.parse(text)
+    tree = parsed(text)
     defined = [(1, part) for part in PurePosixPath(path).with_suffix("").parts]
     for node in ast.walk(tree):
         match node:

@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.gates.source import parsed
 from tests.mutants.planted import PASSED, ROOT, copy_tree, run_tests
 
 PACKAGE = Path("src") / "noetl"
@@ -68,7 +69,7 @@ class Change(NamedTuple):
 def changes(source: str) -> Iterator[Change]:
     """Every change that can be made in a source; assertions and annotations are left alone."""
     lines = [line.encode() for line in source.splitlines()]
-    for node in _code(ast.parse(source)):
+    for node in _code(parsed(source)):
         if isinstance(node, ast.Compare) and len(node.ops) == 1:
             before, after = COMPARISONS[type(node.ops[0])]
             yield from _between(lines, node.left, node.comparators[0], before, after)

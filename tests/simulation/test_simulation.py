@@ -6,6 +6,7 @@ the smallest scenario that breaks an invariant.
 
 from __future__ import annotations
 
+import gc
 import random
 from collections import Counter
 from pathlib import Path
@@ -24,11 +25,15 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("first", range(0, 200, 25))
-def test_simulated_executions_keep_every_invariant(first: int, tmp_path: Path) -> None:
+def test_simulated_executions_keep_every_invariant(
+    first: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     tally: Counter[str] = Counter()
     found = {seed: simulate(seed, tmp_path, tally) for seed in range(first, first + 25)}
     assert {seed: problem for seed, problem in found.items() if problem is not None} == {}
     assert tally["executions"] == 25
+    gc.collect()
+    assert [text for text in caplog.messages if "never retrieved" in text] == []
 
 
 @settings(

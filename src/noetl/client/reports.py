@@ -129,3 +129,4 @@ def _answer(together: list[_Waiting], reply: ReportReply) -> None:
 def _fail(waiting: _Waiting, error: BaseException) -> None:
     if not waiting.answer.done():
         waiting.answer.set_exception(error)
+        waiting.answer.exception()  # whoever reported may be cancelled before it hears of it

@@ -76,6 +76,12 @@ class Asked:
         self.ended_timers = ended_timers
         self.commands: list[AnyCommand] = []
 
+    def refuse(self, error: BaseException) -> None:
+        """Raises `error` where the answer is waited for; if nobody does any more, it is nobody's."""
+        if not self.answer.done():
+            self.answer.set_exception(error)
+            self.answer.exception()
+
     @property
     def must_be_written(self) -> bool:
         return self.fence is not None or bool(self.ended_timers)
@@ -283,8 +289,7 @@ class Live:
         # Nobody may wait for ever: whoever asked hears of whatever went wrong, and raises it there.
         except BaseException as error:
             for asked in batch:
-                if not asked.answer.done():
-                    asked.answer.set_exception(error)
+                asked.refuse(error)
             if isinstance(error, asyncio.CancelledError):
                 raise
             return
@@ -346,16 +351,15 @@ class Live:
             row = await self._reader.command(self.state.execution_id, fence.command_id)
             if row is None or row.worker_id is None or row.epoch != fence.epoch:
                 error = LeaseLostError("the lease is over")
-        if not failed.asked.answer.done():
-            failed.asked.answer.set_exception(error)
+        failed.asked.refuse(error)
 
     def _refused(self, batch: list[Asked], command_ids: tuple[str, ...]) -> list[Asked]:
         left = []
         for asked in batch:
             if asked.fence is None or asked.fence.command_id not in command_ids:
                 left.append(asked)
-            elif not asked.answer.done():
-                asked.answer.set_exception(LeaseLostError("the lease is over"))
+            else:
+                asked.refuse(LeaseLostError("the lease is over"))
         return left
 
     def _turn_on_state(self) -> Turn:

@@ -374,5 +374,6 @@ def _resolve(requests: list[_Request]) -> None:
             continue
         if request.error is not None:
             request.future.set_exception(request.error)
+            request.future.exception()  # whoever asked may be cancelled before it hears of it
         else:
             request.future.set_result(request.result)

@@ -21,6 +21,7 @@ async def in_thread(work: Callable[[], Result], interrupt: Callable[[], None]) -
     def settle(result: Result | None, error: BaseException | None) -> None:
         if error is not None:
             done.set_exception(error)
+            done.exception()  # a task that was cancelled meanwhile asks for the end alone
         else:
             done.set_result(result)  # type: ignore[arg-type]
 
