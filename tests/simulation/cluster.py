@@ -13,6 +13,7 @@ from typing import Any
 
 from noetl.control.plane import ControlPlane
 from noetl.control.repeating import repeat
+from noetl.engine.plan import Plan
 from noetl.engine.state import Data, State
 from noetl.engine.turn import error_data
 from noetl.engine.workload import materialise
@@ -28,7 +29,8 @@ from noetl.worker.worker import Worker
 from tests.simulation.invariants import Violation
 from tests.simulation.scenarios import Scenario
 from tests.simulation.scripted import DELAYS
-from tests.simulation.world import EXECUTION, FailingStore, ProcessDiedError, World, loaded
+from tests.simulation.stores import Cut, FailingStore, ProcessDiedError
+from tests.simulation.world import EXECUTION, World, loaded
 
 LEASE_SECONDS = 30.0
 BEAT_SECONDS = 10.0
@@ -37,6 +39,8 @@ POLL_SECONDS = 2.0
 SILENCE_SECONDS = 70.0
 """How long a zombie is not heard of: its leases run out, and others take its work."""
 COMES_BACK_AFTER = 3.0
+OTHERS = 100
+"""The number of the first worker of a world that was taken over."""
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 PATIENCE_SECONDS = 3_600.0
 """Without a commit for that long, nothing will ever happen."""
@@ -95,6 +99,7 @@ class Replica:
             node=node,
         )
         self.view.watch(self.control)
+        cluster.keep_plans(self.control)
         self.died: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._running = [
             asyncio.ensure_future(self.control.run_timers()),
@@ -164,6 +169,8 @@ class Link:
     async def _call(self, name: str, *asked: Any) -> Any:
         cluster = self._cluster
         while True:
+            if self.is_cut and name == "stop_child":
+                raise ProcessDiedError("the worker is dead")  # it would be waited for by those who clean up
             if self.is_cut:
                 await asyncio.get_running_loop().create_future()
             await asyncio.sleep(cluster.chance.choice((0.0, 0.0, 0.001, 0.02)))
@@ -197,6 +204,7 @@ class Machine:
             worker_id=worker_id,
             slots=slots,
             claim_seconds=5.0,
+            known_plan=cluster.known_plan,
         )
         self.worker._random = cluster.chance  # jitter
         self.silent_until = 0.0
@@ -235,9 +243,19 @@ class Cluster(World):
         self._numbers = 0
         self._stopped: asyncio.Future[None] | None = None
 
+    def take_over(self, cut: Cut) -> None:
+        super().take_over(cut)
+        self._numbers = OTHERS  # those of before do not come back
+
+    def held(self) -> list[str]:
+        return sorted(name for machine in self.machines for name in machine.worker.held)
+
     def control(self) -> ControlPlane | None:
         up = [replica for replica in self.replicas if replica.is_up]
         return self.chance.choice(up).control if up else None
+
+    def known_plan(self, digest: str) -> Plan | None:
+        return self.replicas[0].control.known_plan(digest)
 
     async def prepare(
         self, playbook: Playbook, payload: Data, origin: object
@@ -253,6 +271,7 @@ class Cluster(World):
     async def _play(self) -> State:
         self._stopped = asyncio.get_running_loop().create_future()
         await self.register()
+        self.answer_parked()
         self.replicas = [Replica(self, node) for node in (1, 2)]
         for _ in range(self.chance.choice([2, 2, 3])):
             self._add_machine()
@@ -275,6 +294,7 @@ class Cluster(World):
         execution_id = EXECUTION
         await self._started(playbook.path)
         state = await self._awaited(execution_id)
+        await self.linger()
         again = self.scenario.again
         if again is None or self.violation is not None:
             return state

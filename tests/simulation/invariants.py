@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -21,7 +21,6 @@ from noetl.records.command import HeldLease
 from noetl.records.event import Event
 from noetl.records.report import LeaseReport, ReportedEvent, Verdict
 from noetl.store.codec import decode_event, encode_event
-from noetl.store.protocol import Append
 
 Holds = Callable[[HeldLease], bool]
 """Whether a lease is the current one of its command."""
@@ -70,6 +69,7 @@ INVARIANTS = {
     "stale.refused": "a report under a lease that is over is refused",
     "signal.once": "a signal is used at most once",
     "loop.in.order": "the result of a loop has the results of its iterations in index order",
+    "cancel.ends": "a cancelled execution is over once that is answered; soon nothing of it runs or waits",
     "same.outcome": "crashes and delays do not change the outcome where the language fixes it",
 }
 
@@ -99,9 +99,9 @@ class Watcher:
 
     # --- commits ------------------------------------------------------------------------------------------
 
-    def committed(self, change: Append, live: State | None, loaded: Loaded) -> None:
+    def committed(self, events: Sequence[Event], live: State | None, loaded: Loaded) -> None:
         self.has_cases = loaded.dialect != "canonical"
-        for event in change.events:
+        for event in events:
             stored = decode_event(encode_event(event))
             self._event(stored)
             self._count(stored, loaded)
@@ -263,6 +263,10 @@ class Watcher:
 
     def call_ends(self, key: object) -> None:
         self._flights.pop(key, None)
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._flights)
 
     # --- troubles -------------------------------------------------------------------------------------------
 

@@ -53,6 +53,10 @@ class OlderDrawing:
             drawn["spec"] = {"retry": self.chance.choice([2, 3])}
         return drawn
 
+    def polled_tool(self) -> Data:
+        """One that is called again until its answer is there."""
+        return {**self.tool(), "poll": self.poll()}
+
     def retry(self) -> Data:
         drawn: Data = {
             "max_attempts": self.chance.choice([1, 2, 3]),
@@ -104,8 +108,13 @@ class OlderDrawing:
             if self.often(0.3):
                 spec["timers"] = {"early": "1s"}
             drawn["case"] = self.waiting_case(later)
-        else:
+            spec["case_mode"] = self.chance.choice(["exclusive", "inclusive"])
+        elif later and self.often(0.05):
             drawn["tool"] = self.tool()
+            drawn["case"] = self.rivals(later)
+            spec = {"case_mode": "inclusive", "next_policy": "defer"}
+        else:
+            drawn["tool"] = self.polled_tool() if self.often(0.08) else self.tool()
             if self.often(0.3):
                 drawn["loop"] = {"in": "{{ workload.numbers }}", "iterator": "item"}
                 drawn["loop"]["mode"] = self.chance.choice(["sequential", "parallel"])
@@ -172,6 +181,14 @@ class OlderDrawing:
             else:
                 drawn["then"]["set"] = count
         return drawn
+
+    def rivals(self, later: list[str]) -> list[Data]:
+        """Branches that all fire and ask for different transitions: the highest priority wins."""
+        entries: list[Data] = []
+        for priority in self.chance.sample(range(5), 3):
+            target: Data = {"to": [{"step": self.chance.choice(later)}], "priority": priority}
+            entries.append({"when": "{{ event.name == 'call.done' }}", "then": [{"next": target}]})
+        return entries
 
     def chain(self, later: list[str], after_call: bool) -> list[Data]:
         actions: list[Data] = []
@@ -264,42 +281,9 @@ class OlderDrawing:
     # --- v1 -----------------------------------------------------------------------------------------------
 
     def v1(self) -> Data:
-        steps: list[Data] = [{"step": "start", "next": [{"step": "many"}]}]
-        items = self.chance.choice(
-            [
-                "{{ workload.numbers }}",
-                "{{ [1, 2, 3] }}",
-                "{{ range(20) | list }}",
-                "{{ 5 }}",
-                f"{{{{ ['b' * {BIG}, 2] }}}}",
-                "{{ 1 / 0 }}" if self.often(0.3) else "{{ [] }}",
-            ]
-        )
-        loop: Data = {"in": items, "iterator": "item"}
-        names_its_join = self.often(0.5)
-        if names_its_join:
-            loop["join"] = "gather"
-        steps.append(
-            {
-                "step": "many",
-                "loop": loop,
-                "next": [
-                    {"step": "work", "with": {"item": "{{ 1 / 0 }}" if self.often(0.1) else "{{ item }}"}}
-                ],
-            }
-        )
-        steps.append(
-            {
-                "step": "work",
-                "call": {"task": "one", "with": {"v": "{{ item }}"}},
-                "next": self.v1_next("gather"),
-            }
-        )
-        gather: Data = {"step": "gather", "with": {"all": "{{ join_results }}"}, "call": {"task": "two"}}
-        if not names_its_join:
-            gather["join"] = "many"
-        gather["next"] = [{"step": "end"}]
-        steps += [gather, {"step": "end"}]
+        steps = self.chance.choice(
+            [self.spread, self.spread, self.spread_with_body, self.nested, self.iterated]
+        )()
         return {
             "apiVersion": "noetl.io/v1",
             "kind": "Playbook",
@@ -309,6 +293,91 @@ class OlderDrawing:
             "workflow": steps,
             "workbook": [self.v1_task("one"), self.v1_task("two")],
         }
+
+    def items(self) -> str:
+        return str(
+            self.chance.choice(
+                [
+                    "{{ workload.numbers }}",
+                    "{{ [1, 2, 3] }}",
+                    "{{ range(20) | list }}",
+                    "{{ 5 }}",
+                    f"{{{{ ['b' * {BIG}, 2] }}}}",
+                    "{{ 1 / 0 }}" if self.often(0.3) else "{{ [] }}",
+                ]
+            )
+        )
+
+    def spread(self) -> list[Data]:
+        """One token for each element, through a step, to one that joins them."""
+        loop: Data = {"in": self.items(), "iterator": "item"}
+        joined = self.chance.choice(["by the loop", "by the step", "at the end"])
+        if joined != "by the step":
+            loop["join"] = "gather" if joined == "by the loop" else "end"
+        given = "{{ 1 / 0 }}" if self.often(0.1) else "{{ item }}"
+        many: Data = {"step": "many", "loop": loop, "next": [{"step": "work", "with": {"item": given}}]}
+        if self.often(0.3):
+            many["with"] = {"part": "{{ 1 / item }}" if self.often(0.2) else "{{ item }}", "fixed": 1}
+        work: Data = {"step": "work", "call": {"task": "one", "with": {"v": "{{ item }}"}}}
+        if joined == "at the end":
+            work["next"] = self.v1_next("end")
+            return [{"step": "start", "next": [{"step": "many"}]}, many, work, {"step": "end"}]
+        work["next"] = self.v1_next("gather")
+        gather = self.gathering("gather", "many" if joined == "by the step" else None)
+        return [{"step": "start", "next": [{"step": "many"}]}, many, work, gather, {"step": "end"}]
+
+    def gathering(self, name: str, of: str | None, then: str = "end") -> Data:
+        """A step that joins a loop, or is named by it."""
+        drawn: Data = {"step": name, "with": {"all": "{{ join_results }}"}, "call": {"task": "two"}}
+        if of is not None:
+            drawn["join"] = of
+        return {**drawn, "next": [{"step": then}]}
+
+    def spread_with_body(self) -> list[Data]:
+        """The looping step itself calls a task for each element."""
+        many: Data = {"step": "many", "loop": {"in": self.items(), "iterator": "item"}}
+        many["call"] = {"task": "one", "with": {"v": "{{ item }}"}}
+        if self.often(0.4):
+            many["with"] = {"part": "{{ 1 / item }}" if self.often(0.3) else "{{ item }}"}
+        many["next"] = self.v1_next("gather")
+        return [
+            {"step": "start", "next": [{"step": "many"}]},
+            many,
+            self.gathering("gather", "many"),
+            {"step": "end"},
+        ]
+
+    def nested(self) -> list[Data]:
+        """For each element a loop of its own, joined before the outer one is."""
+        outer: Data = {"step": "outer", "loop": {"in": self.items(), "iterator": "item"}}
+        outer["next"] = [{"step": "inner", "with": {"item": "{{ item }}"}}]
+        inner: Data = {"step": "inner", "loop": {"in": "{{ [1, 2] }}", "iterator": "part"}}
+        inner["next"] = [{"step": "work", "with": {"item": "{{ item }}"}}]
+        work: Data = {"step": "work", "call": {"task": "one", "with": {"v": "{{ part }}"}}}
+        work["next"] = [{"step": "gather_inner"}]
+        return [
+            {"step": "start", "next": [{"step": "outer"}]},
+            outer,
+            inner,
+            work,
+            self.gathering("gather_inner", "inner", "gather"),
+            self.gathering("gather", "outer"),
+            {"step": "end"},
+        ]
+
+    def iterated(self) -> list[Data]:
+        """A step that iterates by itself, and one that joins it."""
+        many: Data = {"step": "many", "type": "iterator", "in": self.items(), "iterator": "item"}
+        many["task"] = {"task": "each", "type": "python", "code": "pass", "with": {"v": "{{ item }}"}}
+        if self.often(0.5):
+            many["mode"] = "sequential"
+        many["next"] = [{"step": "gather"}]
+        return [
+            {"step": "start", "next": [{"step": "many"}]},
+            many,
+            self.gathering("gather", "many"),
+            {"step": "end"},
+        ]
 
     def v1_next(self, target: str) -> Any:
         if self.often(0.3):

@@ -5,13 +5,16 @@ from __future__ import annotations
 import random
 import traceback
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import yaml
 
+from noetl.engine.bodies import is_ref
 from noetl.engine.state import State
+from noetl.playbook.load import Loaded
 from noetl.testing import StalledError
 from tests.simulation.cluster import Cluster
 from tests.simulation.invariants import Violation, require
@@ -24,12 +27,19 @@ DISTURBING = ("cancel", "lost leases")
 
 def simulate(seed: int, folder: Path, tally: Counter[str], *, tell: bool = False) -> str | None:
     """Plays the scenario of a seed; what is wrong with it, or None."""
+    return judged(seed, play, folder, tally, tell=tell)
+
+
+def judged(
+    seed: int, by: Callable[..., None], folder: Path, tally: Counter[str], *, tell: bool
+) -> str | None:
+    """Draws the scenario of a seed and has it played in some way; what is wrong with it, or None."""
     scenario = draw_scenario(random.Random(seed))
     if tell:
         print(yaml.safe_dump(scenario.playbook, sort_keys=False))
         print(scenario._replace(playbook={}))
     try:
-        play(scenario, folder, tally, tell=tell)
+        by(scenario, folder, tally, tell=tell)
     except Violation as violation:
         if tell:
             traceback.print_exc()
@@ -41,25 +51,40 @@ def simulate(seed: int, folder: Path, tally: Counter[str], *, tell: bool = False
     return None
 
 
+def world_of(scenario: Scenario, playbook: Loaded, folder: Path, *, undisturbed: bool = False) -> World:
+    kind: type[World] = Cluster if scenario.distributed else OneProcess
+    return kind(scenario, playbook, folder, undisturbed=undisturbed)
+
+
+def played(world: World) -> State:
+    """The state at the end; a world that comes to none is a violation."""
+    try:
+        return world.play()
+    except StalledError:
+        raise Violation("never.stuck", "everything waits") from None
+    except RunawayError:
+        raise Violation("never.stuck", "it never ends") from None
+
+
+def tell_of(world: World) -> None:
+    for execution_id, watcher in world.watchers.items():
+        print("execution", execution_id)
+        for event in watcher.events:
+            about = (event.step, event.iteration_id, event.task_label, event.attempt)
+            print(event.seq, event.timestamp[11:], event.event_type, *about, str(event.payload)[:300])
+
+
 def play(scenario: Scenario, folder: Path, tally: Counter[str], *, tell: bool = False) -> None:
     playbook = loaded(scenario.playbook)
     if playbook.playbook is None:
         tally["not valid"] += 1
         return
-    world: World = (Cluster if scenario.distributed else OneProcess)(scenario, playbook, folder)
+    world = world_of(scenario, playbook, folder)
     try:
-        state = world.play()
-    except StalledError:
-        raise Violation("never.stuck", "everything waits") from None
-    except RunawayError:
-        raise Violation("never.stuck", "it never ends") from None
+        state = played(world)
     finally:
         if tell:
-            for execution_id, watcher in world.watchers.items():
-                print("execution", execution_id)
-                for event in watcher.events:
-                    about = (event.step, event.iteration_id, event.task_label, event.attempt)
-                    print(event.seq, event.timestamp[11:], event.event_type, *about, str(event.payload)[:300])
+            tell_of(world)
     tally.update(world.tally)
     tally["executions"] += 1
     tally[f"world: {'cluster' if scenario.distributed else 'one process'}"] += 1
@@ -68,6 +93,11 @@ def play(scenario: Scenario, folder: Path, tally: Counter[str], *, tell: bool = 
     tally["compared"] += 1
     calm = OneProcess(scenario, playbook, folder, undisturbed=True)
     calmly = calm.play()
+    require_same(scenario, state, calmly)
+
+
+def require_same(scenario: Scenario, state: State, calmly: State) -> None:
+    """Compares two ends of a scenario whose outcome the language fixes."""
     alone = not any("join" in step.get("spec", {}) for step in scenario.playbook["workflow"])
     met, meant = _outcome(state, alone=alone), _outcome(calmly, alone=alone)
     require(met == meant, "same.outcome", f"{met} instead of {meant}"[:3000])
@@ -83,4 +113,13 @@ def _outcome(state: State, *, alone: bool) -> Any:
         return state.status
     # Without a step `end`, the result is that of the step which ended last: with branches, whichever it was.
     result = state.result if alone else None
-    return msgspec.to_builtins((state.status, result, state.ctx, steps))
+    return _without_places(msgspec.to_builtins((state.status, result, state.ctx, steps)))
+
+
+def _without_places(value: Any) -> Any:
+    """Where a body is stored has the execution's id in it; what it says is what counts."""
+    if is_ref(value):
+        return {"size": value["size"], "checksum": value["checksum"]}
+    if isinstance(value, dict):
+        return {name: _without_places(each) for name, each in value.items()}
+    return [_without_places(each) for each in value] if isinstance(value, list | tuple) else value

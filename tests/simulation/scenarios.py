@@ -61,6 +61,10 @@ TROUBLES = (
     "crash in between",
     "blip before commit",
     "blip after commit",
+    "slow commit",
+    "slow answer to a commit",
+    "duplicate commit",
+    "stale reads",
     "lost lease",
     "lost leases",
     "zombie",
@@ -87,7 +91,7 @@ def draw_scenario(chance: random.Random) -> Scenario:
     if drawing.often(0.3):
         payload = {"flag": chance.choice([True, False]), "text": "{{ not a template }}", "deep": {"a": 2}}
     if drawing.often(0.03):
-        payload["pad"] = "p" * BIG
+        payload |= {"pad": "p" * BIG} if drawing.often(0.5) else {f"k{n}": "p" * 300 for n in range(400)}
     distributed = drawing.often(DISTRIBUTED_SHARE)
     many = [0, 1, 2, 3, 5] if distributed else [0, 1, 1, 2, 3]
     troubles = tuple(
@@ -153,11 +157,18 @@ class Drawing:
             drawn["keychain"] = [{"name": "token", "kind": "env", "var": "TOKEN"}]
         if "'workbook'" in repr(steps):
             drawn["workbook"] = self.workbook()
+        if not self.calm and self.often(0.02):
+            self.run_away(steps)
         if not self.calm and self.often(0.05):
             deadline = self.chance.choice([2, 40, "{{ workload.numbers | length }}", "{{ 1 / 0 }}"])
             drawn["executor"] = {"spec": {"deadline": deadline}}
             self.racy = True
         return drawn
+
+    def run_away(self, steps: list[Data]) -> None:
+        """Lets the last step go round and round without calling a tool."""
+        steps[-1] = {"step": steps[-1]["step"], "next": {"arcs": [{"step": steps[-1]["step"]}]}}
+        self.racy = True
 
     def child(self) -> Data:
         """A playbook that another one calls: it works, waits or fails as its payload says."""
@@ -190,6 +201,7 @@ class Drawing:
             "numbers": list(range(self.chance.randint(0, 5))),
             "derived": "{{ workload.numbers | length }}",
             "deep": {"a": 1, "b": ["{{ derived }}"]},
+            "has_id": "{{ execution_id != '' }}",
         }
         if self.often(0.02):
             drawn["bad"] = "{{ 1 / 0 }}"
@@ -370,7 +382,7 @@ class Drawing:
             spec["max_in_flight"] = self.chance.choice(["{{ 'many' }}", "{{ 0 }}", "{{ 1 / 0 }}"])
         if depth == 0 and self.often(0.1):
             spec["policy"] = {"exec": self.chance.choice(["local", "distributed"])}
-        if spec.get("mode") == "parallel" and depth == 0 and self.often(0.6):
+        if spec.get("mode") == "parallel" and (depth == 0 or not self.calm) and self.often(0.6):
             reducers = ["sum", "min", "max", "append", "extend", "union", "last"]
             spec["reduce"] = {"total": self.chance.choice(reducers), "rows": self.chance.choice(reducers[3:])}
         drawn: Data = {"in": source, "iterator": "item" if depth == 0 else f"item{depth}"}
@@ -456,6 +468,8 @@ class Drawing:
             "{{ args.n | default(7) }}",
             "{{ iter.seen | default(4) }}",
             "{{ args.pad | default('') | length }}",
+            "{{ (args.pad.stored_path | default('')) and 1 }}",
+            "{{ args['n'] | default(8) }}",
             "{{ args.got | default(2) }}",
             "{{ ctx.rows | default([]) | length }}",
             "{{ ctx.total | default(5) }}",
@@ -470,6 +484,9 @@ class Drawing:
                 "{{ %s.results }}",
                 "{{ %s.rows | default([]) | length }}",
                 "{{ %s.row_count }}",
+                "{{ %s.result.v | default(6) }}",
+                "{{ %s.data }}",
+                "{{ (%s.stored_path | default('')) and 1 }}",
                 "x{{ %s }}",
             ]
             values = [f"{{{{ {before} | default(3) }}}}", self.chance.choice(reads) % before]
@@ -570,6 +587,8 @@ class Drawing:
             if self.calm:
                 return {"same": 1}
             self.racy = True
+            if self.often(0.4):
+                value = "{{ loop_index }}"
             return {self.chance.choice(["seen", "mine"]): value}
         if self.is_diamond:
             return {}

@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 
 from tests.simulation.invariants import INVARIANTS, Violation, Watcher
 from tests.simulation.play import play, simulate
-from tests.simulation.scenarios import TROUBLES, draw_scenario
+from tests.simulation.scenarios import TROUBLES, Trouble, draw_scenario
 from tests.simulation.world import loaded
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("first", range(0, 200, 25))
+@pytest.mark.parametrize("first", range(0, 500, 25))
 def test_simulated_executions_keep_every_invariant(
     first: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -74,6 +74,29 @@ def test_loops_are_really_shared_out_and_waits_really_parked(tmp_path: Path) -> 
     occurred = {name for name, count in tally.items() if count}
     assert "loops under several leases at once" in occurred
     assert {"park: back by time", "park: back by signal", "world: cluster", "world: one process"} <= occurred
+
+
+FAULTS = (
+    "blip before commit",
+    "blip after commit",
+    "slow commit",
+    "slow answer to a commit",
+    "duplicate commit",
+    "stale reads",
+)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_store_that_fails_again_and_again_breaks_nothing(fault: str, tmp_path: Path) -> None:
+    tally: Counter[str] = Counter()
+    often = tuple(Trouble(fault, commit) for commit in range(1, 40, 3))
+    pauses = tuple(Trouble("pause", commit) for commit in range(2, 20, 3))
+    others = (*pauses, Trouble("worker dies", 8))
+    for seed in range(8, 20):
+        scenario = draw_scenario(random.Random(seed))
+        play(scenario._replace(troubles=often + others, distributed=True), tmp_path, tally)
+    told = {"stale reads": "stale read"}.get(fault, fault)
+    assert tally[f"trouble: {told}"] > 20
 
 
 def test_the_page_about_the_engine_names_every_invariant() -> None:

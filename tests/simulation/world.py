@@ -13,49 +13,54 @@ import json
 import random
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import msgspec
 
 from noetl.control.live import Live
 from noetl.control.plane import ControlPlane
 from noetl.embedded import Embedded
-from noetl.engine import decide
+from noetl.engine import decide, entering
 from noetl.engine.leases import run_and_lease
 from noetl.engine.state import State
 from noetl.errors import NoetlError
 from noetl.playbook.load import Loaded, load
+from noetl.playbook.model import Playbook
 from noetl.records.command import HeldLease
 from noetl.records.report import LeaseReport, Report, ReportReply
 from noetl.secrets.keychain import Resolver
-from noetl.store.memory import MemoryStore
-from noetl.store.protocol import Append, Fence, StoreError
+from noetl.store.codec import decode_event
+from noetl.store.protocol import Append, CatalogEntry, ExecutionRow, Fence, StoreError
 from noetl.testing import FakeClock, FakeTimeLoop
 from noetl.tools.registry import builtin_kinds, runnable
 from tests.simulation.invariants import Violation, Watcher, require
 from tests.simulation.scenarios import Scenario, Trouble
 from tests.simulation.scripted import DELAYS, RealWait, ScriptedTask
 from tests.simulation.standing import left_standing
+from tests.simulation.stores import Cut, FailingStore, ProcessDiedError, WatchedStore, copied
 
 EXECUTION = "1"
 REPEATED = "2"
 """The execution that repeats the first one from a step."""
 GOES_ON_AFTER = 5.0
 """Seconds of a pause."""
+LAGGING = (10, 40, 160)
+"""How many reads a lag lasts."""
+MOST_RUNS_IN_A_TURN = 300
+"""What is taken for running away here; the engine waits for far more, which would only take longer."""
 MOST_ROUNDS = 200_000
 """Of the event loop in one play; most need a few thousand."""
+LINGERING = 60.0
+"""Seconds that a world goes on after the end, where somebody looks at it then."""
 SECRETS = {"TOKEN": "s3cr3t-of-the-simulation"}
 
 
 def loaded(playbook: dict[str, Any]) -> Loaded:
     """JSON is YAML, and quicker to write."""
     return load(json.dumps(playbook).encode(), builtin_kinds())
-
-
-class ProcessDiedError(StoreError):
-    """The store is out of reach for this process: it is dead, it only has not noticed."""
 
 
 class RunawayError(RuntimeError):
@@ -80,73 +85,6 @@ class ShuffledLoop(FakeTimeLoop):
         super()._run_once()  # type: ignore[misc]
 
 
-class WatchedStore(MemoryStore):
-    """What all processes share. Every commit is shown to the watcher the moment it is made."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__(world.clock)
-        self._world = world
-        self.writer: Live | None = None
-        """Whose append comes next."""
-
-    def _write(self, log: Any, change: Append) -> None:
-        super()._write(log, change)
-        self._world.committed(change, self.writer)
-
-
-class FailingStore:
-    """The store as one process sees it; some appends fail on order."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._committing: Live | None = None
-        self.is_dead = False
-
-    def watch(self, control: ControlPlane) -> None:
-        """Knows from now on which execution in memory an append comes from."""
-        watched: Any = control
-        commit = watched._commit
-
-        async def committing(live: Live, *decided: Any) -> None:
-            self._committing = live
-            await commit(live, *decided)
-
-        watched._commit = committing
-
-    def __getattr__(self, name: str) -> Any:
-        if self.is_dead:
-            raise ProcessDiedError("this process is dead")
-        return getattr(self._world.store, name)
-
-    def die(self) -> None:
-        self.is_dead = True
-
-    async def append(self, change: Append) -> None:
-        world, live = self._world, self._committing
-        await asyncio.sleep(world.chance.choice(DELAYS[:4]))
-        self._require_alive()
-        trouble = world.trouble_at_commit()
-        if trouble is not None and trouble.endswith("before commit"):
-            world.fail_append(trouble, self)
-        world.store.writer = live
-        try:
-            await world.store.append(change)
-        except NoetlError as refused:
-            world.tally[f"append refused: {refused.code}"] += 1
-            raise
-        self._require_alive()
-        if trouble is not None and trouble.endswith("after commit"):
-            world.fail_append(trouble, self)
-
-    async def put_body(self, row: Any) -> None:
-        self._require_alive()
-        await self._world.store.put_body(row)
-
-    def _require_alive(self) -> None:
-        if self.is_dead:
-            raise ProcessDiedError("this process is dead")
-
-
 class World(ABC):
     """One scenario being played."""
 
@@ -159,13 +97,26 @@ class World(ABC):
         self.clock = FakeClock()
         self.tally: Counter[str] = Counter()
         self.watchers: dict[str, Watcher] = {}
-        self.store = WatchedStore(self)
+        self._troubles: list[Trouble] = [] if undisturbed else list(scenario.troubles)
+        keeps_past = any(trouble.kind == "stale reads" for trouble in self._troubles)
+        self.store = WatchedStore(self, keeps_past=keeps_past)
+        self.lagging_reads = 0
+        """So many reads do not answer at once, or not as of now."""
+        self.living_since = 0
+        """The place in the store from which on those who claim are alive."""
+        self.on_commit: Callable[[], None] | None = None
+        """Hears of every commit once it was looked at."""
+        self.on_end: Callable[[], None] | None = None
+        """Looks at the world a while after the end."""
+        self._ended_at: dict[str, float] = {}
+        self.late_calls: list[float] = []
+        """How long after the end of its execution a call was begun, in seconds."""
         self.folder = folder
         self.violation: Exception | None = None
         self.is_over = False
         """Nothing more is to begin."""
         self._playbooks = [playbook, *(loaded(child) for child in scenario.children)]
-        self._troubles: list[Trouble] = [] if undisturbed else list(scenario.troubles)
+        self._registered: list[tuple[CatalogEntry, Playbook]] = []
         self._commits = 0
         self._others: set[asyncio.Task[None]] = set()
         self.reports: list[LeaseReport] = []
@@ -174,7 +125,11 @@ class World(ABC):
 
     def play(self) -> State:
         """The state of the execution at its end, or of the one that repeats it."""
-        with asyncio.Runner(loop_factory=lambda: ShuffledLoop(self.clock, self.chance)) as runner:
+        with (
+            mock.patch.object(entering, "MOST_RUNS_IN_A_TURN", MOST_RUNS_IN_A_TURN),
+            asyncio.Runner(loop_factory=lambda: ShuffledLoop(self.clock, self.chance)) as runner,
+        ):
+            runner.get_loop().set_exception_handler(self.heard_of)
             state = runner.run(self._play())
         if self.violation is not None:
             raise self.violation
@@ -185,6 +140,16 @@ class World(ABC):
 
     @abstractmethod
     async def _play(self) -> State: ...
+
+    def heard_of(self, loop: asyncio.AbstractEventLoop, about: dict[str, Any]) -> None:
+        """What nobody waited for went wrong: expected where the store failed, else a violation."""
+        problem = about.get("exception")
+        if isinstance(problem, NoetlError) and about["message"] == "an alarm could not be handled":
+            self.tally["alarms that the store failed"] += 1
+            return
+        if isinstance(problem, Exception):
+            self.violation = self.violation or problem
+        loop.default_exception_handler(about)
 
     @abstractmethod
     def control(self) -> ControlPlane | None:
@@ -202,14 +167,50 @@ class World(ABC):
         for each in self._playbooks:
             assert each.playbook is not None, each.diagnostics
             playbook = each.playbook
-            await self.store.register(
+            entry = await self.store.register(
                 playbook.path, playbook.name, playbook.dialect, each.text.encode(), "2025-06-15T15:06:40Z"
             )
+            self._registered.append((entry, playbook))
+
+    def keep_plans(self, control: ControlPlane) -> None:
+        """Spares every process the loading of what is loaded here."""
+        for entry, playbook in self._registered:
+            control.keep_plan(entry, playbook)
 
     def tool(self, kind: str) -> Any:
         if kind in ("wait", "playbook"):
             return RealWait(self, kind)
         return runnable("noop") if kind == "noop" else ScriptedTask(self)
+
+    # --- beginning in the middle ----------------------------------------------------------------------------
+
+    def take_over(self, cut: Cut) -> None:
+        """Begins where another world was cut off: what ran in it is gone, what it wrote is there."""
+        self.clock.elapsed = cut.elapsed + GOES_ON_AFTER
+        self.store._logs = {name: copied(log) for name, log in cut.logs.items()}
+        self.store._bodies = dict(cut.bodies)
+        for execution_id, log in cut.logs.items():
+            watcher = self.watcher(execution_id)
+            watcher.committed([decode_event(body) for body in log.events], None, self._loaded_of(log.row))
+            watcher.process_died()
+
+    def answer_parked(self) -> None:
+        """Whoever was to send a signal still does: a lease that is parked for one would not ask again."""
+        for execution_id, watcher in self.watchers.items():
+            for run in watcher.state.runs.values():
+                for name in (name for waits in run.parked.values() for name in waits.signals):
+                    self.send_signal_soon(execution_id, name)
+
+    async def linger(self) -> None:
+        """Goes on after the end for a while, if that is wanted."""
+        if self.on_end is not None:
+            await asyncio.sleep(LINGERING)
+            with self.noting_violations():
+                self.on_end()
+
+    @abstractmethod
+    def held(self) -> list[str]:
+        """The commands that workers work on."""
 
     # --- what is seen ---------------------------------------------------------------------------------------
 
@@ -221,12 +222,17 @@ class World(ABC):
 
     def committed(self, change: Append, live: Live | None) -> None:
         log = self.store._logs[change.execution_id]
+        if log.row.finished_at is not None:
+            self._ended_at.setdefault(change.execution_id, self.clock.elapsed)
         with self.noting_violations():
             watcher = self.watcher(change.execution_id)
-            watcher.committed(change, None if live is None else live.state, self._loaded_of(change))
+            known = None if live is None else live.state
+            watcher.committed(change.events, known, self._loaded_of(change.execution))
             self._note_given_away(change, watcher)
             standing = left_standing(watcher.state, log.commands, log.timers)
             require(standing is None, "never.stuck", str(standing))
+            if self.on_commit is not None:
+                self.on_commit()
 
     def _note_given_away(self, change: Append, watcher: Watcher) -> None:
         """Two replicas gave one signal to two leases: the later one goes on under a new lease."""
@@ -235,8 +241,12 @@ class World(ABC):
             self.tally["signals given away twice"] += 1
             watcher.lease_lost()
 
-    def _loaded_of(self, change: Append) -> Loaded:
-        digest = change.execution.playbook_digest
+    def lease_taken_back(self, change: Append) -> None:
+        self.tally["leases taken back by a resume"] += 1
+        self.watcher(change.execution_id).lease_lost()
+
+    def _loaded_of(self, row: ExecutionRow) -> Loaded:
+        digest = row.playbook_digest
         return next(
             each for each in self._playbooks if hashlib.sha256(each.text.encode()).hexdigest() == digest
         )
@@ -244,6 +254,9 @@ class World(ABC):
     @contextlib.contextmanager
     def calling(self, call: Any, lease: Any, *, waits: bool = False) -> Iterator[None]:
         watcher = self.watcher(lease.execution_id)
+        ended = self._ended_at.get(lease.execution_id)
+        if ended is not None:
+            self.late_calls.append(self.clock.elapsed - ended)
         is_live = self.is_live(lease.held)
         key = object()
         with self.noting_violations():
@@ -287,6 +300,8 @@ class World(ABC):
                     self._troubles.append(trouble)
                     continue
                 found = trouble.kind
+            elif trouble.kind == "stale reads":
+                self.lagging_reads += self.chance.choice(LAGGING)
             else:
                 self.spawn(self._cause(trouble.kind))
         return found
@@ -414,6 +429,7 @@ class OneProcess(World):
 
     async def _play(self) -> State:
         await self.register()
+        self.answer_parked()
         state = None
         while state is None and self.violation is None:
             state = await self._process()
@@ -424,11 +440,14 @@ class OneProcess(World):
         """One process from its start to the end of the execution, or to its death."""
         self._died = asyncio.get_running_loop().create_future()
         self._view = FailingStore(self)
+        self._view.catch_up()  # there is nobody else
+        self.living_since = self.store.place
         view: Any = self._view
         engine = Embedded(view, self.folder, clock=self.clock, tool=self.tool, resolver=self.resolver)
         engine._worker._random = self.chance  # jitter
         self._engine = engine
         self._view.watch(engine.control)
+        self.keep_plans(engine.control)
         self._intercept(engine)
         running = asyncio.ensure_future(self._run_engine(engine))
         either: set[asyncio.Future[Any]] = {running, self._died}
@@ -468,7 +487,11 @@ class OneProcess(World):
                 state = await engine.finished(REPEATED)
             elif again is not None:
                 state = await self._brought_to_its_end(engine, REPEATED)
+            await self.linger()
             return state
+
+    def held(self) -> list[str]:
+        return [] if self._engine is None else sorted(self._engine._worker.held)
 
     async def _brought_to_its_end(self, engine: Embedded, execution_id: str) -> State:
         row = await self.store.execution(execution_id)
