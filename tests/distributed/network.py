@@ -1,7 +1,8 @@
 """A network between workers and a server that loses answers, delivers requests twice, and is late.
 
-What is lost has reached the server all the same: whoever asked cannot know. Everything follows from a seed,
-and from the order in which requests come.
+Requests that are late are overtaken by others, and so are answers. What is lost has reached the server all
+the same: whoever asked cannot know. Everything follows from a seed, and from the order in which requests
+come.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +18,7 @@ from contextlib import contextmanager
 import aiohttp
 from aiohttp import web
 
-FAULTS = {"lost": 0.06, "twice": 0.08, "late": 0.08}
+FAULTS = {"lost": 0.06, "twice": 0.08, "late": 0.08, "answered late": 0.08}
 """How often each happens."""
 LATE_SECONDS = 0.3
 
@@ -27,6 +29,8 @@ class Network:
         self._chance = random.Random(seed)
         self._session: aiohttp.ClientSession | None = None
         self.told: Counter[str] = Counter()
+        self.lost: list[float] = []
+        """When answers were lost, in seconds since 1970."""
         self.is_faulty = False
         self.url = ""
 
@@ -61,7 +65,10 @@ class Network:
                 answer = await self._ask(request, body)
         except (aiohttp.ClientError, TimeoutError):
             fault, answer = "lost", web.Response(status=502)
+        if fault == "answered late":
+            await asyncio.sleep(self._chance.uniform(0.0, LATE_SECONDS))
         if fault == "lost" and request.transport is not None:
+            self.lost.append(time.time())
             request.transport.close()
         return answer
 

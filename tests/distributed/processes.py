@@ -94,6 +94,15 @@ class Process:
     def is_running(self) -> bool:
         return self._running is not None and self._running.poll() is None
 
+    @property
+    def is_ready(self) -> bool:
+        return self.is_running and not self.is_paused and self._is_ready(self)
+
+    @property
+    def pid(self) -> int:
+        assert self._running is not None
+        return self._running.pid
+
     def wait_ready(self, seconds: float = 30.0) -> None:
         def ready() -> bool:
             assert self.is_running, f"{self.name} ended when it started:\n{self.said()[-3000:]}"

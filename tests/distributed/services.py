@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,10 @@ from tests.distributed.processes import Ledger, wait_until
 
 SETTINGS = "track_commit_timestamp = on\nfsync = off\nlog_min_messages = fatal\n"
 TEMPLATE = "migrated"
+WITNESS = Path(__file__).with_name("witness.sql")
+"""Runs in every database beside the tables of the engine."""
+FILL = "CREATE TRIGGER full_disk BEFORE INSERT ON noetl.event FOR EACH ROW EXECUTE FUNCTION witness.refuse()"
+EMPTY = "DROP TRIGGER full_disk ON noetl.event"
 
 
 class Services:
@@ -41,6 +47,8 @@ class Services:
         self.start_nats()
         self._execute(f"CREATE DATABASE {TEMPLATE}")
         migrate(self.url(TEMPLATE))
+        with psycopg.connect(self.url(TEMPLATE), autocommit=True) as connection:
+            connection.execute(WITNESS.read_bytes())
 
     def stop(self) -> None:
         self.nats.stop()
@@ -85,10 +93,42 @@ class Services:
             self.postgres.start()
             self._note(self.postgres.process)
 
+    @contextmanager
+    def hanging_postgres(self) -> Iterator[None]:
+        """Every process of it stops without a word: connections stay open, and nobody answers."""
+        pids = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if self._is_postgres(pid)]
+        assert len(pids) > 1
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+
+    def _is_postgres(self, pid: int) -> bool:
+        """Whether it is this very server, or one of its children."""
+        main = self.postgres.postmaster()
+        with suppress(OSError):
+            parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
+            return main is not None and (pid == main or int(parent) == main)
+        return False
+
     def kill_connections(self, url: str) -> int:
         """Ends the servers' connections to a database; how many they were."""
         sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
         return len(self._execute(sql, (url.rpartition("/")[2],)))
+
+    def make_read_only(self, is_so: bool) -> None:
+        """Has PostgreSQL refuse every write, as it does after its disk was mounted anew, or on a standby."""
+        self._execute(f"ALTER SYSTEM SET default_transaction_read_only = {'on' if is_so else 'off'}")
+        self._execute("SELECT pg_reload_conf()")
+
+    def fill_disk(self, url: str, is_full: bool) -> None:
+        """Has a database refuse events as it does on a full disk, or take them again."""
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(FILL if is_full else EMPTY)
 
     def _execute(self, sql: str, parameters: tuple[Any, ...] | None = None) -> list[Any]:
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:

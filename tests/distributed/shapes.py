@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import time
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tests.distributed.outside import Outside
 from tests.distributed.stack import OWN_PLAYBOOKS, PLAYBOOKS, Stack
-from tests.distributed.verdict import assert_sound
+from tests.distributed.verdict import Found, Resumed, assert_sound
 
 
 class Shape(NamedTuple):
@@ -48,6 +50,7 @@ class Under:
         self.outside = outside
         self.names: dict[str, str] = {}
         self._begun = 0
+        self._signalled: set[str] = set()
 
     def begin(self, name: str, server: int = 0) -> str:
         # With a key, because the answer may be lost, and the request made again.
@@ -62,6 +65,8 @@ class Under:
     def send_signals(self, server: int = 0) -> None:
         """Sends every execution the signals it waits for. One that may not have come is looked for first."""
         for execution_id, name in self.names.items():
+            if execution_id in self._signalled:
+                continue
             for number in range(1, BY_NAME[name].signals + 1):
                 body = {"name": "go", "payload": {"n": number}}
                 while self.stack.count("signal.received", execution_id) < number:
@@ -72,14 +77,25 @@ class Under:
                         server = (server + 1) % len(self.stack.servers)
                         # The one that was asked may still be writing it.
                         time.sleep(0.3)
+            self._signalled.add(execution_id)
 
-    def outcomes(self, *, pauses: int = 0, seconds: float = 60.0) -> dict[str, list[dict[str, Any]]]:
-        """What they came to, by shape, when all have ended and all that must be true of them is."""
-        self.stack.wait_ended(self.names, seconds)
-        found = assert_sound(self.stack, self.outside, self.names, pauses=pauses)
+    def keep(self, chance: random.Random, most: int) -> None:
+        """Begins executions until so many are under way, and sends those begun before their signals."""
+        self.send_signals(chance.randrange(len(self.stack.servers)))
+        for _ in range(most - self.stack.open_count(self.names)):
+            self.begin(chance.choice(list(BY_NAME)), server=chance.randrange(len(self.stack.servers)))
+
+    def found(self, *others: str, resumed: Sequence[Resumed] = (), seconds: float = 60.0) -> Found:
+        """What became of them and of some others when all have ended; all that must be true of them is."""
+        self.stack.wait_ended([*self.names, *others], seconds)
+        return assert_sound(self.stack, self.outside, [*self.names, *others], resumed=resumed)
+
+    def outcomes(self) -> dict[str, list[dict[str, Any]]]:
+        """What they came to, by shape."""
+        found = self.found()
         outcomes: dict[str, list[dict[str, Any]]] = {}
         for execution_id, name in self.names.items():
-            outcomes.setdefault(name, []).append(found[execution_id])
+            outcomes.setdefault(name, []).append(found.outcomes[execution_id])
         return outcomes
 
 

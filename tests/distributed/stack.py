@@ -63,6 +63,7 @@ class Stack:
         self.workers: list[Process] = []
         self._ledger = ledger
         self._ports: list[int] = []
+        self._asked: dict[str, str] = {}
         self._connection: psycopg.Connection[Any] | None = None
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -81,7 +82,10 @@ class Stack:
     def add_worker(self, url: str | None = None, *options: str) -> Process:
         """`url`: whom it asks; by default they take turns."""
         number = len(self.workers) + 1
-        url = url or self.url((number - 1) % len(self.servers))
+        asked = (number - 1) % len(self.servers)
+        if url is None:
+            self._asked[f"worker-{number}"] = self.servers[asked].name
+        url = url or self.url(asked)
         words = ["worker", "start", "--server", url, "--name", f"worker-{number}", "--grace", "20", *options]
         made = self._process(f"worker-{number}", words, lambda one: "worker ready" in one.said())
         self.workers.append(made)
@@ -96,6 +100,10 @@ class Stack:
         }
         command = [sys.executable, "-m", self._module, *words]
         return Process(self._ledger, self.folder, name, command, environment, is_ready)
+
+    def asking(self, server: Process) -> list[str]:
+        """The names of the workers that ask a server, and no other one."""
+        return [worker.name for worker in self.workers if self._asked.get(worker.name) in (None, server.name)]
 
     def parts(self) -> list[Process]:
         return [*self.servers, *self.workers]
@@ -213,6 +221,11 @@ class Stack:
             return [row[0] for row in self.query(sql, (wanted, wanted, list(ENDED)))]
 
         wait_until(lambda: not left(), seconds, lambda: self.standing(left()), every=0.02)
+
+    def open_count(self, execution_ids: Iterable[str]) -> int:
+        """How many of some executions have not ended."""
+        sql = "SELECT count(*) FROM noetl.execution WHERE execution_id = ANY(%s) AND NOT status = ANY(%s)"
+        return int(self.query(sql, ([int(each) for each in execution_ids], list(ENDED)))[0][0])
 
     def standing(self, execution_ids: list[int]) -> str:
         """Where executions stand that do not end, for whoever reads of it."""

@@ -8,27 +8,7 @@ from tests.distributed.conftest import MakeStack
 from tests.distributed.outside import Outside
 from tests.distributed.shapes import Under, register, undisturbed
 from tests.distributed.stack import OWN_PLAYBOOKS
-from tests.distributed.verdict import assert_sound
-
-MIXED = ("chain", "parallel", "nested", "branches", "waiting", "resting")
-
-
-def test_executions_come_to_the_same_end_when_each_of_two_servers_is_killed(
-    make_stack: MakeStack, outside: Outside
-) -> None:
-    stack = make_stack(servers=2, workers=3)
-    register(stack, *MIXED)
-    expected = undisturbed(stack, outside, *MIXED)
-    under = Under(stack, outside)
-    for number, name in enumerate(MIXED):
-        under.begin(name, server=number % 2)
-    for number in range(4):
-        outside.wait_for_calls(8 * (number + 1))
-        victim = stack.servers[number % 2]
-        victim.kill()
-        victim.start()
-    under.send_signals()
-    assert under.outcomes() == {name: [expected[name]] for name in MIXED}
+from tests.distributed.verdict import Resumed, assert_sound
 
 
 def test_a_rolling_restart_of_everything_loses_nothing(make_stack: MakeStack, outside: Outside) -> None:
@@ -62,7 +42,8 @@ def test_a_worker_that_gives_up_a_lease_leaves_the_child_it_called_alone(
     worker.hear("does not hear that this worker is alive")
     time.sleep(stack.lease_seconds)  # how long the server stands still, not something to wait for
     server.go_on()
+    resumed = Resumed(worker.name, time.time())
     outside.gate.set()
     stack.wait_ended([execution_id])
-    outcomes = assert_sound(stack, outside, [execution_id], pauses=1)
+    outcomes = assert_sound(stack, outside, [execution_id], resumed=[resumed]).outcomes
     assert {outcome["status"] for outcome in outcomes.values()} == {"completed"}

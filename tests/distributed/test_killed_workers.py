@@ -6,31 +6,8 @@ import time
 
 from tests.distributed.conftest import MakeStack
 from tests.distributed.outside import Outside
-from tests.distributed.shapes import Under, register, undisturbed
 from tests.distributed.stack import OWN_PLAYBOOKS
 from tests.distributed.verdict import assert_sound
-
-MIXED = ("chain", "parallel", "pages", "nested", "branches", "large", "parent")
-
-
-def test_executions_come_to_the_same_end_when_workers_are_killed_again_and_again(
-    make_stack: MakeStack, outside: Outside
-) -> None:
-    stack = make_stack(workers=3)
-    register(stack, *MIXED)
-    expected = undisturbed(stack, outside, *MIXED)
-    under = Under(stack, outside)
-    for name in MIXED:
-        under.begin(name)
-    for number in range(6):
-        outside.wait_for_calls(8 * (number + 1))
-        victim = stack.workers[number % 3]
-        victim.kill()
-        victim.start()
-        # A step that loses its worker three times in a row is given up, and so it should not here.
-        victim.wait_ready()
-    assert under.outcomes() == {name: [expected[name]] for name in MIXED}
-    assert stack.count("command.expired") > 0
 
 
 def test_what_a_killed_worker_had_under_way_begins_again_within_two_leases(

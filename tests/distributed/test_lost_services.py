@@ -1,8 +1,6 @@
-"""PostgreSQL and NATS that go away and come back: one is the truth and is waited for, one is not missed."""
+"""A NATS that goes away and comes back: it is not missed."""
 
 from __future__ import annotations
-
-import time
 
 from tests.distributed.conftest import MakeStack
 from tests.distributed.outside import Outside
@@ -42,22 +40,3 @@ def test_without_nats_workers_poll_and_say_so_and_its_wiped_store_is_not_missed(
         assert last.outcomes()["chain"] == [expected["chain"]]
         delays.append(seconds_between(stack.log(execution_id), "workflow.started", "step.started"))
     assert min(delays) < 0.5, delays
-
-
-def test_executions_go_on_when_postgres_is_stopped_at_once_and_started_again(
-    make_stack: MakeStack, services: Services, outside: Outside
-) -> None:
-    stack = make_stack(servers=2, workers=2)
-    register(stack, *MIXED)
-    expected = undisturbed(stack, outside, *MIXED)
-    under = Under(stack, outside)
-    for number, name in enumerate(MIXED):
-        under.begin(name, server=number % 2)
-    outside.wait_for_calls(10)
-    assert services.kill_connections(stack.database) > 0
-    outside.wait_for_calls(20)
-    services.crash_postgres()
-    time.sleep(0.5)  # how long it is away, not something to wait for
-    services.start_postgres()
-    under.send_signals()
-    assert under.outcomes() == {name: [expected[name]] for name in MIXED}

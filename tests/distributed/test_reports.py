@@ -78,7 +78,7 @@ def test_after_the_lease_a_report_a_beat_and_a_question_are_refused(stack: Stack
 
     played(stack, scenario)
     stack.wait_ended([execution_id])
-    (outcome,) = assert_sound(stack, outside, [execution_id]).values()
+    (outcome,) = assert_sound(stack, outside, [execution_id]).outcomes.values()
     assert outcome["steps"]["start"]["result"] == {"name": "in time"}
 
 

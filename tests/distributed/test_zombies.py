@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
+import time
 
 from tests.distributed.conftest import MakeStack
 from tests.distributed.outside import Outside
-from tests.distributed.processes import Process, wait_until
-from tests.distributed.shapes import Under, register, undisturbed
-from tests.distributed.stack import OWN_PLAYBOOKS, Stack
-from tests.distributed.verdict import assert_sound
-
-MIXED = ("chain", "parallel", "nested", "parent")
+from tests.distributed.processes import wait_until
+from tests.distributed.stack import OWN_PLAYBOOKS
+from tests.distributed.verdict import Resumed, assert_sound
 
 
 def test_what_a_worker_reports_after_its_lease_does_not_count(
@@ -31,8 +28,9 @@ def test_what_a_worker_reports_after_its_lease_does_not_count(
     # Both have the same call open. The zombie gets its answer first, and does not get through with it.
     outside.gate.set()
     zombie.go_on()
+    resumed = Resumed(zombie.name, time.time())
     stack.wait_ended([execution_id])
-    assert_sound(stack, outside, [execution_id], pauses=1)
+    assert_sound(stack, outside, [execution_id], resumed=[resumed])
     first, second, *rest = outside.calls
     assert (first.action, first.attempt) == (second.action, second.attempt)
     assert [call.path for call in rest] == ["/call/after"]
@@ -45,51 +43,10 @@ def test_what_a_worker_reports_after_its_lease_does_not_count(
 
 
 def test_a_worker_that_works_longer_than_its_lease_keeps_it(make_stack: MakeStack, outside: Outside) -> None:
-    stack = make_stack(workers=2)
+    stack = make_stack(workers=2, lease_seconds=3.0)
     stack.register("items", folder=OWN_PLAYBOOKS)
-    execution_id = stack.begin("distributed/items", {"api": outside.url, "count": 5, "ms": 5_000})
+    execution_id = stack.begin("distributed/items", {"api": outside.url, "count": 5, "ms": 6_500})
     stack.wait_ended([execution_id])
     assert_sound(stack, outside, [execution_id])
     assert stack.count("command.expired") == 0
     assert set(outside.counts().values()) == {1}
-
-
-def test_executions_come_to_the_same_end_when_workers_stand_still_in_turn(
-    make_stack: MakeStack, outside: Outside
-) -> None:
-    stack = make_stack(workers=3)
-    register(stack, *MIXED)
-    expected = undisturbed(stack, outside, *MIXED)
-    under = Under(stack, outside)
-    for number in range(3):
-        for name in MIXED:
-            under.begin(name)
-        outside.wait_for_calls(10)
-        busy = _busiest(stack)
-        busy.pause()
-        losses = stack.count("command.expired") + 1
-        wait_until(partial(_lost, stack, losses), 20, "leases run out")
-        busy.go_on()
-        outside.wait_for_calls(25 * (number + 1))
-    assert under.outcomes(pauses=3) == {name: [expected[name]] * 3 for name in MIXED}
-
-
-def _busiest(stack: Stack) -> Process:
-    """The worker with the most leases; waits until one has some."""
-    found: list[Process] = []
-
-    def one_is_busy() -> bool:
-        rows = stack.query(
-            "SELECT worker_id FROM noetl.command WHERE worker_id IS NOT NULL "
-            "GROUP BY 1 ORDER BY count(*) DESC"
-        )
-        names = [str(row[0]).rpartition(":")[2] for row in rows]
-        found[:] = [part for name in names for part in stack.workers if part.name == name]
-        return bool(found)
-
-    wait_until(one_is_busy, 20, "a worker has a lease")
-    return found[0]
-
-
-def _lost(stack: Stack, number: int) -> bool:
-    return stack.count("command.expired") >= number
