@@ -70,3 +70,13 @@ def test_whoever_waits_hears_of_a_signal_when_it_comes_and_not_for_longer_than_a
         assert live.is_idle
 
     play(scenario)
+
+
+def test_a_short_wait_is_a_wait() -> None:
+    async def scenario(control: ControlPlane, live: Live) -> None:
+        waiting = asyncio.create_task(live.next_signal("go", "a", 0.5))
+        await asyncio.sleep(0.3)
+        await control.signal("1", "go", "now")
+        assert (await waiting or (0, None))[1] == "now"
+
+    play(scenario)

@@ -131,3 +131,30 @@ def test_a_report_of_a_case_that_was_taken_is_known_by_its_number() -> None:
     run.frame.case = CaseFrame(told=1)
     assert was_taken(run, told(1))
     assert not was_taken(run, told(2))
+
+
+def called(frame: Frame, do: str, **about: Any) -> None:
+    """The call of a case ends, and its clause says what follows."""
+    payload = {
+        "outcome": {"status": "ok", "result": 1},
+        "then": {"do": do, "delay": 2},
+        "case": {"frame": {"phase": "after", "told": 1}, "call": True},
+        **about,
+    }
+    apply_case(frame, "call", payload, "2025-06-15T12:00:00.000000Z", frame.values)
+
+
+def test_a_call_of_a_case_that_is_tried_again_counts_attempts_and_one_that_looks_again_visits() -> None:
+    noon = 1_749_988_800.0
+    frame = Frame(attempt=2, since=noon - 9)
+    called(frame, "retry")
+    assert (frame.attempt, frame.entry, frame.polls, frame.wake_at) == (3, 1, 0, noon + 2)
+    assert (frame.polled_since, frame.since, frame.results) == (noon - 9, None, {})
+    frame.since = noon - 1
+    called(frame, "poll")
+    assert (frame.attempt, frame.entry, frame.polls, frame.wake_at) == (1, 2, 1, noon + 2)
+    assert (frame.polled_since, frame.task_runs) == (noon - 9, 2)
+    frame.attempt = 4
+    called(frame, "continue", wake_at=noon + 7)
+    assert (frame.attempt, frame.entry, frame.polls, frame.polled_since) == (1, 3, 0, None)
+    assert (frame.wake_at, frame.last, frame.results, frame.task_runs) == (noon + 7, "call", {"call": 1}, 3)

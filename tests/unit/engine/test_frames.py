@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from noetl.engine.facts import Fact
+from noetl.engine.fold import fold
 from noetl.engine.frames import (
     apply_task_done,
     begin_iteration,
@@ -17,7 +19,7 @@ from noetl.engine.frames import (
     was_taken,
     writes_of,
 )
-from noetl.engine.state import BlockFrame, Frame, LoopRun, StepRun
+from noetl.engine.state import BlockFrame, Frame, LoopRun, State, StepRun
 
 AT = "2025-06-15T12:00:00.000000Z"
 NOON = 1_749_988_800.0
@@ -124,12 +126,31 @@ def test_a_report_that_moves_nothing_was_never_taken() -> None:
 
 
 def test_a_start_by_itself_is_known_by_its_moment_and_by_its_task() -> None:
-    begun = Frame(entry=2, since=NOON)
-    run = StepRun(run_id="9.1", step="s", scope="", args={}, scheduled_at=AT, frame=begun)
-    assert was_taken(run, [fact("task.started", task_run_id="9.1:2", attempt=1)])
-    begun.since = NOON - 1  # it was begun under a lease that was lost
-    assert not was_taken(run, [fact("task.started", task_run_id="9.1:2", attempt=1)])
+    run = StepRun(run_id="9.1", step="s", scope="", args={}, scheduled_at=AT, frame=Frame(entry=2))
+    state = State(execution_id="9", runs={"9.1": run})
+    begun = fact("task.started", step_run_id="9.1", task_run_id="9.1:2", attempt=1)
+    assert not was_taken(run, [begun])
+    fold(state, begun)
+    assert was_taken(run, [begun])
     assert was_taken(run, [fact("task.started", task_run_id="9.1:1", attempt=1)])
+    # Under the next lease it begins once more, and is told of once.
+    later = msgspec.structs.replace(begun, timestamp="2025-06-15T12:00:30.000000Z")
+    assert not was_taken(run, [later])
+    fold(state, later)
+    assert was_taken(run, [later])
+    assert run.frame.since == NOON
+
+
+def test_the_start_of_a_sink_by_itself_counts_once() -> None:
+    run = StepRun(run_id="9.1", step="s", scope="", args={}, scheduled_at=AT)
+    first = fact("sink.started", step_run_id="9.1", task_run_id="9.1/sink/1:1", attempt=1)
+    again = fact("sink.started", step_run_id="9.1", task_run_id="9.1/sink/1:1", attempt=2)
+    state = State(execution_id="9", runs={"9.1": run})
+    for each in (first, again):
+        assert not was_taken(run, [each])
+        fold(state, each)
+        assert was_taken(run, [each])
+    assert not was_taken(run, [again, fact("sink.processed", step_run_id="9.1"), fact("step.done")])
 
 
 @pytest.mark.parametrize("kind", ["loop.iteration.done", "task.done"])
@@ -162,3 +183,38 @@ def test_reports_of_an_earlier_visit_of_a_block_were_taken() -> None:
     assert was_taken(run, [fact("loop.done", **before)])
     assert not was_taken(run, [fact("task.done", path, 1, task_run_id=f"{path}:3:1", attempt=1)])
     assert was_taken(run, [fact("task.done", path, 1, task_run_id=f"{path}:1:1", attempt=1)])
+
+
+@pytest.mark.parametrize("do", ["retry", "poll"])
+def test_whatever_is_repeated_counts_its_time_from_when_it_was_first_begun(do: str) -> None:
+    frame = Frame(since=NOON - 30)
+    done(frame, "look", None, do=do, delay=2)
+    assert (frame.polled_since, frame.since, frame.wake_at) == (NOON - 30, None, NOON + 2)
+    frame.since = NOON - 5
+    done(frame, "look", None, do=do)
+    assert (frame.polled_since, frame.wake_at) == (NOON - 30, NOON)
+    done(frame, "look", 1, do="continue", next=1)
+    assert (frame.polled_since, frame.polls) == (None, 0)
+
+
+def test_what_began_unheard_counts_its_time_from_its_first_end() -> None:
+    frame = Frame()
+    done(frame, "look", None, do="poll")
+    assert frame.polled_since == NOON
+
+
+def test_another_look_is_another_visit_and_another_attempt_is_not() -> None:
+    frame = Frame(attempt=3)
+    done(frame, "look", None, do="poll")
+    assert (frame.position, frame.attempt, frame.entry, frame.polls) == (0, 1, 2, 1)
+    done(frame, "look", None, do="retry")
+    assert (frame.position, frame.attempt, frame.entry, frame.polls) == (0, 2, 2, 1)
+
+
+def test_a_task_whose_condition_is_false_gives_null_and_the_next_sees_the_result_before_it() -> None:
+    frame = Frame()
+    done(frame, "fetch", 1, do="continue", next=1)
+    payload = {"outcome": {"status": "skipped", "result": None}, "then": {"do": "null", "next": 2}}
+    apply_task_done(frame, "store", payload, AT)
+    assert finished_result(frame) is None
+    assert (frame.prev, frame.results, frame.position) == (1, {"fetch": 1, "store": None}, 2)

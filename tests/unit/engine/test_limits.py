@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from noetl.engine.bodies import Bodies, is_ref
-from noetl.engine.facts import Fact, of_step
-from noetl.engine.limits import EVENT_BYTES, fit, shape
+from noetl.engine.bodies import Bodies, is_ref, parted
+from noetl.engine.facts import Fact, of_playbook, of_step
+from noetl.engine.limits import EVENT_BYTES, fit, reference, shape
 
 BIG = "x" * 70_000
 
@@ -91,3 +91,51 @@ def test_shapes_tell_what_was_stored() -> None:
     assert shape([1, 2]) == {"type": "list", "length": 2}
     assert shape("abc") == {"type": "text", "length": 3}
     assert shape(1) == {"type": "int"}
+
+
+def stored(value: Any) -> dict[str, Any]:
+    return reference("1", value, msgspec.json.encode(value))[0]
+
+
+@pytest.mark.parametrize("number", [200, 5_000])
+def test_a_list_of_many_stored_parts_is_stored_itself(number: int) -> None:
+    payload, bodies = shortened(result=parted([stored(f"{index:01000}") for index in range(number)]))
+    assert (is_ref(payload["result"]), payload["result"]["manifest"]) == (True, True)
+    assert payload["result"]["schema_hint"] == {"type": "list", "length": number}
+    assert len(msgspec.json.decode(bodies[-1])) == number
+
+
+@pytest.mark.parametrize(
+    ("event_type", "part"),
+    [("playbook.execution.requested", "payload"), ("playbook.request.evaluated", "workload")],
+)
+def test_a_payload_or_workload_of_very_many_small_values_is_stored_as_a_whole(
+    event_type: str, part: str
+) -> None:
+    given = {f"name_{number}": number for number in range(10_000)}
+    fact = of_playbook(event_type, "1", "2025-06-15T12:00:00Z", "success", **{part: given})
+    bodies = Bodies()
+    fit(fact, "1", bodies)
+    assert len(msgspec.json.encode(fact.payload)) <= EVENT_BYTES
+    assert bodies.get(fact.payload[part]) == given
+
+
+def test_many_values_below_a_kilobyte_are_stored_with_short_references() -> None:
+    payload, bodies = shortened(args={str(number): {"k" * 70: "x" * 800} for number in range(110)})
+    assert len(bodies) == 110
+    assert payload["args"]["0"]["preview"] is None
+
+
+def test_references_are_cut_short_where_there_are_many() -> None:
+    seen = {**stored(BIG), "extracted": {"field": "e" * 7_000}}
+    payload, _ = shortened(args={str(number): seen for number in range(20)})
+    assert payload["args"]["0"]["extracted"] == {}
+
+
+def test_a_long_reason_is_cut() -> None:
+    payload, _ = shortened(reason="r" * 70_000)
+    assert len(payload["reason"]) == 2_000
+
+
+def test_a_shape_has_only_so_much_of_long_names() -> None:
+    assert len(msgspec.json.encode(shape({f"{number}{'k' * 5_000}": 1 for number in range(60)}))) < 5_000

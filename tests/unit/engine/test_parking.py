@@ -120,3 +120,36 @@ def test_what_is_due_next_is_known_from_the_state_and_not_while_it_is_paused() -
     parked.take(decide.pause)
     assert next_due(parked.state) is None
     assert parked.take(decide.resume).commands == {"1.1": "free"}
+
+
+def test_a_timer_that_goes_off_is_told_once_and_with_its_name() -> None:
+    parked = Parked()
+    parked.park(Waits(timers={"soon": START + 5, "late": START + 9}))
+    parked.now += 5
+    turn = parked.take(decide.wake)
+    assert [fact.payload.get("timer_id") for fact in turn.facts] == ["soon", None]
+    assert turn.facts[1].payload == {"lease": 0, "cause": "time"}
+    parked.park(Waits(timers={"soon": START + 5, "late": START + 9}))
+    parked.now += 4
+    assert [fact.payload.get("timer_id") for fact in parked.take(decide.wake).facts] == ["late", None]
+
+
+def test_nothing_brings_back_a_lease_while_the_execution_is_paused_and_resuming_does() -> None:
+    parked = Parked()
+    parked.park(Waits(signals=["go"], children=["7"], until=START + 5))
+    parked.take(decide.pause)
+    parked.now += 9
+    for act in (
+        lambda turn: decide.signal(turn, "go", 1),
+        lambda turn: decide.child_ended(turn, "7"),
+        decide.wake,
+    ):
+        assert parked.take(act).commands == {}
+    turn = parked.take(decide.resume)
+    assert turn.commands == {"1.1": "free"}
+    assert [fact.payload.get("cause") for fact in turn.facts] == [None, "resumed"]
+
+
+def test_only_what_is_waited_for_is_told() -> None:
+    assert waits_payload(Waits(signals=["go"])) == {"signals": ["go"]}
+    assert waits_payload(Waits(until=5.0, timers={"t": 1.0})) == {"until": 5.0, "timers": {"t": 1.0}}

@@ -161,3 +161,40 @@ def test_a_pipeline_may_run_so_many_tasks_and_no_more() -> None:
     error = runaway(Frame(task_runs=10), 10)
     assert error is not None
     assert error["kind"] == "pipeline.runaway"
+
+
+def test_a_task_that_a_rule_ended_says_why_and_that_another_try_would_end_no_other_way() -> None:
+    exhausted = follows("[{when: true, then: {do: retry, attempts: 2}}]", FINE, Frame(attempt=2))
+    assert exhausted.error == {
+        "kind": "retry.exhausted",
+        "message": "the condition for a retry still held after 2 attempts",
+        "retryable": False,
+    }
+    assert follows("[{else: {then: {do: fail}}}]", FINE).error == {
+        "kind": "task.failed",
+        "message": "a rule of the task's policy failed it",
+        "retryable": False,
+    }
+    assert follows("[{else: {then: {do: fail}}}]", ERROR).error == ERROR["error"]
+    broken = follows("[{when: '{{ 1 / 0 }}', then: {do: continue}}]", FINE).error
+    assert broken is not None
+    assert broken["retryable"] is False
+    ran_away = runaway(Frame(task_runs=10), 10)
+    assert ran_away is not None
+    assert ran_away["retryable"] is False
+    assert "ran 10 tasks" in ran_away["message"]
+
+
+def test_what_follows_is_written_without_what_it_does_not_say() -> None:
+    assert Then("continue", 0).to_data() == {"do": "continue", "next": 0}
+    assert Then("retry", delay=2.0).to_data() == {"do": "retry", "delay": 2.0}
+    assert Then("fail", error={"kind": "k"}, set_ctx={"a": 1}, set_iter={"b": 2}).to_data() == {
+        "do": "fail",
+        "error": {"kind": "k"},
+        "set_ctx": {"a": 1},
+        "set_iter": {"b": 2},
+    }
+
+
+def test_of_several_else_rules_the_first_counts() -> None:
+    assert follows("[{else: {then: {do: break}}}, {else: {then: {do: fail}}}]", FINE) == Then("break", 2)

@@ -8,7 +8,7 @@ import pytest
 
 from noetl.engine.bodies import is_ref, parted, parts_of
 from noetl.engine.limits import reference
-from noetl.engine.reducers import apply_writes, conflicting_key, note_writes, same, unfit
+from noetl.engine.reducers import REDUCERS, apply_writes, conflicting_key, note_writes, same, unfit
 from noetl.engine.state import LoopRun, State
 
 
@@ -112,3 +112,43 @@ def test_a_write_that_does_not_fit_is_kept_to_be_refused() -> None:
     for value in (1, "many", 2):
         note_writes(noted, {"total": value}, {"total": "sum"})
     assert noted == {"total": [1, "many", 2]}
+
+
+def listed(*values: Any) -> dict[str, Any]:
+    """A list that is stored as a whole."""
+    return reference("1", list(values), str(list(values)).encode())[0]
+
+
+def test_a_list_that_is_stored_as_a_whole_comes_before_what_is_added() -> None:
+    for reducer in ("append", "extend", "union"):
+        assert parts_of(REDUCERS[reducer](listed(1, 2), 3)) == [{**listed(1, 2), "spread": True}, 3]
+
+
+def test_a_stored_value_that_is_no_list_gives_way_to_one() -> None:
+    assert REDUCERS["append"](stored("text"), 3) == [3]
+
+
+def test_the_elements_of_a_stored_list_are_added_and_a_stored_text_is_one_element() -> None:
+    assert parts_of(REDUCERS["extend"]([0], listed(1, 2))) == [0, {**listed(1, 2), "spread": True}]
+    assert parts_of(REDUCERS["append"]([0], listed(1, 2))) == [0, listed(1, 2)]
+    assert parts_of(REDUCERS["extend"]([0], stored("text"))) == [0, stored("text")]
+
+
+def test_the_first_number_replaces_whatever_is_no_number() -> None:
+    for reducer in ("sum", "min", "max"):
+        assert REDUCERS[reducer]("many", 3) == 3
+        assert REDUCERS[reducer](True, 3) == 3
+        assert REDUCERS[reducer](None, 3) == 3
+
+
+def test_two_references_are_the_same_if_they_are_equal() -> None:
+    assert same(stored("big"), stored("big"))
+    assert not same(stored("big"), stored("small"))
+    assert not same(1, True)
+    assert same(True, True)
+
+
+@pytest.mark.parametrize("reducer", ["append", "extend"])
+def test_a_list_that_is_stored_as_a_whole_is_where_a_reducer_begins(reducer: str) -> None:
+    whole = stored([1, 2])
+    assert parts_of(REDUCERS[reducer](whole, 3)) == [{**whole, "spread": True}, 3]

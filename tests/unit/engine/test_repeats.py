@@ -147,9 +147,41 @@ def test_jitter_takes_at_most_half_of_the_wait() -> None:
 
 def test_counts_and_durations_may_be_computed_but_must_be_such() -> None:
     scope = Scope({"workload": {"n": 4, "wait": "250ms", "bad": "soon"}})
-    assert number(guard("workload.n"), scope) == 4
-    assert seconds(guard("workload.wait"), scope) == 0.25
-    with pytest.raises(TemplateValueError):
-        number(guard("workload.bad"), scope)
-    with pytest.raises(TemplateValueError):
-        seconds(guard("workload.bad"), scope)
+    assert number(guard("workload.n"), scope, "attempts") == 4
+    assert seconds(guard("workload.wait"), scope, "delay") == 0.25
+    with pytest.raises(TemplateValueError, match=r"`attempts` must be a number .* gave `soon`"):
+        number(guard("workload.bad"), scope, "attempts")
+    with pytest.raises(TemplateValueError, match=r"`delay` must be a duration .*`250ms`.* gave `soon`"):
+        seconds(guard("workload.bad"), scope, "delay")
+    with pytest.raises(TemplateValueError, match="gave null"):
+        seconds(guard("none"), scope, "delay")
+    with pytest.raises(TemplateValueError, match="not `-1`"):
+        seconds(-1, scope, "delay")
+
+
+def test_a_poll_that_is_spent_says_how_often_it_looked() -> None:
+    poll = Poll(until=False, max_attempts=2)
+    assert polled(Frame(polls=1), ok(), poll).error == {
+        "kind": "poll.exhausted",
+        "message": "what the poll waits for was not there after 2 looks",
+        "retryable": True,
+    }
+    once = polled(Frame(), ok(), Poll(until=False, max_attempts=1)).error
+    assert once["message"].endswith("after 1 look")
+
+
+def test_a_look_that_was_stopped_by_the_end_of_the_poll_is_its_end_and_another_failure_is_not() -> None:
+    poll = Poll(until=False, deadline=20)
+    frame = Frame(since=100.0)
+    stopped = {**failed(), "error": {"kind": "timeout", "message": "m"}}
+    assert polled(frame, stopped, poll, now=119.9995).error["kind"] == "poll.exhausted"
+    assert polled(frame, stopped, poll, now=119.0) is None
+    assert polled(frame, failed(), poll, now=120.0) is None
+    assert polled(frame, stopped, Poll(until=False), now=120.0) is None
+
+
+def test_nought_is_a_number_and_what_is_less_is_none() -> None:
+    assert number(0, NOWHERE, "attempts") == 0
+    assert number(Template("{{ 0.5 }}"), NOWHERE, "attempts") == 0.5
+    with pytest.raises(TemplateValueError, match="`attempts` must be a number of at least 0, but"):
+        number(Template("{{ -1 }}"), NOWHERE, "attempts")

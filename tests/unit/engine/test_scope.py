@@ -8,7 +8,7 @@ import pytest
 
 from noetl.engine.bodies import Bodies, BodiesNeeded
 from noetl.engine.limits import reference
-from noetl.engine.scope import Iteration, StepResults, Surroundings, pipeline_scope, render
+from noetl.engine.scope import Iteration, StepResults, Surroundings, TaskResults, pipeline_scope, render
 from noetl.engine.state import Frame, StepResult
 from noetl.template import Scope, Template
 
@@ -108,3 +108,128 @@ def test_a_reference_stays_one_as_a_whole_value_and_is_loaded_where_it_is_read_i
     assert needed.value.refs == (ref,)
     bodies.keep(ref["ref"], {"v": 5})
     assert evaluated("{{ s.v }}", scope) == 5
+
+
+def test_inside_a_spread_the_innermost_result_of_a_step_is_seen_and_a_second_name_leads_to_it() -> None:
+    steps = {
+        name: StepResult(status="done", result=result, seq=seq)
+        for name, result, seq in (("s", "whole", 1), ("s@1.1:0", "outer", 2), ("s@1.1:0/1.2:3", "inner", 3))
+    }
+    for scope, seen in (
+        ("", "whole"),
+        ("1.1:0", "outer"),
+        ("1.1:0/1.2:3", "inner"),
+        ("1.1:0/1.2:4", "outer"),
+    ):
+        results = StepResults(steps, scope, Bodies(), {"second": "s"})
+        assert str(results["s"]) == str(results["second"]) == seen
+    assert list(results) == list(steps)
+    assert len(results) == 3
+    assert "other" not in results
+    with pytest.raises(KeyError):
+        results["other"]
+
+
+def test_only_a_template_that_is_one_name_hands_a_reference_on() -> None:
+    ref, _ = reference("1", "big", b'"big"')
+    bodies = Bodies()
+    bodies.keep(ref["ref"], "big")
+    around = Surroundings(
+        execution_id="1",
+        workload={"w": ref},
+        ctx={"rows": ref, "small": 1},
+        vars={},
+        args={},
+        keychain={},
+        results={},
+        bodies=bodies,
+    )
+    scope = around.boundary(None)
+    assert render(Template("{{ ctx.rows }}"), scope) == ref
+    assert render(Template("{{ rows }}"), scope) == ref
+    assert render(Template("{{ w }}"), scope) == ref
+    assert render(Template("{{ ctx.small }}"), scope) == 1
+    assert render(Template("{{ ctx.rows }}!"), scope) == "big!"
+    assert render(Template("{{ ctx.rows | upper }}"), scope) == "BIG"
+    assert render({"a": Template("{{ ctx.rows }}"), "b": [Template("{{ ctx.small }}")]}, scope) == {
+        "a": "big",
+        "b": [1],
+    }
+    assert render([Template("{{ ctx.rows }}"), 2], scope) == ["big", 2]
+
+
+def test_what_led_to_a_step_is_an_event_and_without_one_there_is_none() -> None:
+    around = Surroundings(
+        execution_id="1",
+        workload={},
+        ctx={},
+        vars={},
+        args={"a": 1},
+        keychain={"k": 2},
+        results={},
+        bodies=Bodies(),
+    )
+    assert evaluated("{{ event.name }} {{ a }} {{ keychain.k }}", around.boundary({"name": "step.done"})) == (
+        "step.done 1 2"
+    )
+    assert evaluated("{{ event is defined }}", around.boundary(None)) is False
+
+
+def test_a_parallel_iteration_has_a_context_of_its_own_and_all_else_in_common() -> None:
+    around = Surroundings(
+        execution_id="1",
+        workload={"w": 1},
+        ctx={"c": 1},
+        vars={"v": 1},
+        args={},
+        keychain={},
+        results={},
+        bodies=Bodies(),
+        elements={"n": ([7, 8], 1)},
+    )
+    twin = around.with_ctx({"c": 2}).boundary(None)
+    assert evaluated("{{ c }} {{ w }} {{ v }} {{ n }} {{ execution_id }}", twin) == "2 1 1 8 1"
+    assert evaluated("{{ c }}", around.boundary(None)) == 1
+
+
+def test_an_iteration_around_is_a_parent_only_where_there_is_one() -> None:
+    around = Surroundings(
+        execution_id="1", workload={}, ctx={}, vars={}, args={}, keychain={}, results={}, bodies=Bodies()
+    )
+    for iteration in (None, Iteration("n", 7, 0, None, {})):
+        scope = pipeline_scope(
+            around,
+            Frame(iter={"page": 3}),
+            iteration,
+            label="t",
+            action_id="a",
+            task_args={},
+            outer_results={},
+        )
+        assert evaluated("{{ iter.parent is defined }} {{ iter.page }}", scope) == "False 3"
+        assert evaluated("{{ loop_index is defined }}", scope) is (iteration is not None)
+
+
+def test_what_a_case_has_set_is_seen_in_the_context() -> None:
+    around = Surroundings(
+        execution_id="1",
+        workload={},
+        ctx={"a": 1, "b": 1},
+        vars={},
+        args={},
+        keychain={},
+        results={},
+        bodies=Bodies(),
+    )
+    frame = Frame(values={"b": 2})
+    scope = pipeline_scope(
+        around, frame, None, label="t", action_id="a", task_args={}, outer_results={"o": 5}
+    )
+    assert evaluated("{{ ctx.a }} {{ ctx.b }} {{ o }} {{ outcome is defined }}", scope) == "1 2 5 False"
+
+
+def test_the_results_of_tasks_are_a_mapping_like_any_other() -> None:
+    results = TaskResults({"a": 1, "b": {"n": 2}}, Bodies())
+    assert (list(results), len(results), "a" in results, "c" in results) == (["a", "b"], 2, True, False)
+    assert (results["a"].plain(), results["b"].lookup("n")) == (1, 2)
+    assert results["a"].lookup("status") == "done"
