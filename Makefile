@@ -8,7 +8,7 @@ BIN := .venv/bin
 READY := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check fuzz simulate durability chaos mutants bench bench-peers clean
+.PHONY: help setup run test check fuzz simulate restarts cancels durability chaos faults soak mutants mutation audit bench bench-peers clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -32,7 +32,13 @@ fuzz: $(READY) ## validate N mutated playbooks (N=100000)
 	$(BIN)/python -m tests.fuzz.validate --count $(or $(N),100000)
 
 simulate: $(READY) ## play N random executions with crashes, and report what occurred (N=10000)
-	$(BIN)/python -m tests.simulation --count $(or $(N),10000)
+	$(BIN)/python -m tests.simulation --count $(or $(N),10000) --coverage
+
+restarts: $(READY) ## restart N random executions after each of their commits (N=2000)
+	$(BIN)/python -m tests.simulation.restarts --count $(or $(N),2000)
+
+cancels: $(READY) ## cancel N random executions after each of their commits (N=1000)
+	$(BIN)/python -m tests.simulation.cancels --count $(or $(N),1000)
 
 durability: $(READY) ## kill executions at every commit and at 200 random moments
 	$(BIN)/python -m tests.durability
@@ -41,8 +47,25 @@ chaos: $(READY) ## random faults on a whole deployment, for SECONDS or ROUNDS; S
 	$(BIN)/python -m tests.distributed.chaos --seconds $(or $(SECONDS),60) \
 	  $(if $(SEED),--seed $(SEED)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
+faults: $(READY) ## one fault of the table, ROW, tried TRIALS times under load; SEED repeats (ROW=workers)
+	$(BIN)/python -m tests.distributed.faults $(or $(ROW),workers) \
+	  $(if $(TRIALS),--trials $(TRIALS)) $(if $(SEED),--seed $(SEED))
+
+soak: $(READY) ## mixed load with a fault a minute, memory measured; MINUTES, SEED, OPTIONS (MINUTES=10)
+	$(BIN)/python -m tests.distributed.soak --minutes $(or $(MINUTES),10) \
+	  $(if $(SEED),--seed $(SEED)) $(OPTIONS)
+
 mutants: $(READY) ## plant each known bug in a copy of the tree and see that the tests notice
 	$(BIN)/python -m tests.mutants
+
+mutation: $(READY) ## make N random changes of engine and control and see that the tests notice 85 % (N=300)
+	$(BIN)/python -m tests.mutants.operators --count $(or $(N),300) --seed $(or $(SEED),1) --least 0.85
+
+audit: ## known holes in the pinned versions; needs a vulnerability service (SERVICE=pypi or osv)
+	$(PYTHON) -m venv .bench/audit
+	.bench/audit/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt pip-audit
+	@# Strict, because a service that knows none of the versions would let everything pass.
+	.bench/audit/bin/pip-audit --strict --no-deps --disable-pip -s $(or $(SERVICE),pypi) -r constraints.txt
 
 bench: $(READY) ## run each script of benchmarks/
 	@set -e; for script in benchmarks/[!_]*.py; do echo "== $$script"; $(BIN)/python "$$script"; done

@@ -183,7 +183,7 @@ class Embedded:
         plan = self.control.plan(entry)
         log = await self.store.events(execution_id)
         reuse = reuse_from(plan, execution_id, log, step, failed_items=failed_items)
-        payload = merge(earlier.state.payload, changes)
+        payload = merge(await self.control.payload_of(earlier), changes)
         return await self.control.begin(entry, payload, execution_id=announce(), reuse=reuse)
 
     async def resume(self, execution_id: str) -> None:

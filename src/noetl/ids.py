@@ -52,6 +52,11 @@ def seconds_of(written: str) -> float:
     return datetime.fromisoformat(written).timestamp()
 
 
+def made_at(written: str) -> float:
+    """When an id was made, in seconds since 1970."""
+    return ((int(written) >> (NODE_BITS + COUNTER_BITS)) + EPOCH_MS) / 1000
+
+
 class Snowflakes:
     """Makes ids that grow, even when the clock goes back."""
 
@@ -65,14 +70,20 @@ class Snowflakes:
         self._lock = threading.Lock()
 
     def next(self) -> str:
+        return self.many(1)[0]
+
+    def many(self, count: int) -> list[str]:
+        """So many ids, in their order."""
+        made = []
         with self._lock:
             now = int(self._clock.now() * 1000) - EPOCH_MS
             if now > self._millisecond:
-                self._millisecond, self._counter = now, 0
-            else:
+                self._millisecond, self._counter = now, -1
+            for _ in range(count):
                 self._counter += 1
                 if self._counter >> COUNTER_BITS:
                     # More ids than a millisecond holds, or a clock far behind: borrow from the next one.
                     self._millisecond, self._counter = self._millisecond + 1, 0
-            made = self._millisecond << NODE_BITS | self._node
-            return str(made << COUNTER_BITS | self._counter)
+                first = self._millisecond << NODE_BITS | self._node
+                made.append(str(first << COUNTER_BITS | self._counter))
+        return made

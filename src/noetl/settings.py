@@ -21,7 +21,7 @@ class Settings(NamedTuple):
     state: str = ".noetl"
     """The folder of what runs on this machine: records of processes, their logs, the data of `noetl up`."""
     server: str | None = None
-    """The server that workers and commands speak to."""
+    """The server that workers and commands speak to, or several of its replicas with commas between them."""
     token: str | None = None
     """What they show it."""
     nats: str | None = None
@@ -32,5 +32,9 @@ class Settings(NamedTuple):
     """The folder below which a server reads the files that keychains name; None: that of its own files."""
     retention_days: int | None = None
     """How many days a server keeps executions that are over; None: for ever."""
+    result_stores: str | None = None
+    """URLs of result stores, with commas between them, which a server clears together with executions."""
+    statement_seconds: int = 20
+    """How long a server waits for PostgreSQL to answer a statement before it gives the connection up."""
     insecure: bool | None = None
     """Together with `--insecure`: a server may listen beyond this machine without asking who calls."""

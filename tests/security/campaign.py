@@ -60,6 +60,7 @@ FAILED_TASKS = {
     "no_method": "config.invalid", "no_address": "config.invalid", "no_headers": "config.invalid",
     "no_folder": "shell.start", "no_script": "script.start", "no_interpreter": "script.start",
     "no_file": "config.invalid", "no_duck": "sql.statement", "no_limit": "spec.invalid",
+    "no_timeout": "spec.invalid",
     "no_store": "result.store", "no_playbook": "playbook.unknown", "asked": "timeout",
 }  # fmt: skip
 """The tasks that are made to fail, and how; the others succeed."""

@@ -86,9 +86,10 @@ PYTHON = {
 SHELL = {
     "harmless_3": Attack("echo well", ("ok",)),
     "shell_eats_memory": Attack(
-        "x=$(head -c 900000000 /dev/zero | tr '\\\\0' x); echo $?", ("shell.exit", "shell.killed")
+        "x=$(head -c 900000000 /dev/zero | tr '\\\\0' x); echo $?",
+        ("shell.exit", "shell.killed", "process.limit"),
     ),
-    "shell_eats_cpu": Attack("while :; do :; done", ("shell.killed", "shell.exit")),
+    "shell_eats_cpu": Attack("while :; do :; done", ("process.limit",)),
     "shell_ignores_requests": Attack("trap '' TERM HUP INT; while :; do sleep 1; done", ("timeout",), 1.5),
     "shell_daemon": Attack("setsid sleep MARK > /dev/null 2>&1 & echo well", ("ok",)),
     "shell_children": Attack("nohup sleep MARK > /dev/null 2>&1 & sleep MARK & echo well", ("ok",)),

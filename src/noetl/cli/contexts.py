@@ -55,7 +55,12 @@ def write_contexts(path: Path, contexts: Contexts) -> None:
 
 
 def server_url(written: str) -> str:
-    """An address as it is kept, without a slash at its end; UsageError where it is none."""
+    """Addresses as they are kept, with commas between them where a server has several replicas."""
+    return ",".join(_address(each.strip()) for each in written.split(","))
+
+
+def _address(written: str) -> str:
+    """Without a slash at its end; UsageError where it is none."""
     try:
         parts = urlsplit(written)
         _ = parts.port  # raises for one that is no number

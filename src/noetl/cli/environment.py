@@ -17,6 +17,7 @@ LIMITS: Final = {
     "NOETL_MAX_PLAYBOOK_DEPTH": "max_playbook_depth",
     "NOETL_MAX_PLAYBOOK_NODES": "max_playbook_nodes",
     "NOETL_RETENTION_DAYS": "retention_days",
+    "NOETL_STATEMENT_SECONDS": "statement_seconds",
 }
 """The variable of each setting that is a limit."""
 STORE: Final = "NOETL_STORE"
@@ -27,6 +28,7 @@ TEXTS: Final = {
     "NOETL_NATS": "nats",
     "NOETL_KEY_FILE": "key_file",
     "NOETL_KEYCHAIN_FOLDER": "keychain_folder",
+    "NOETL_RESULT_STORES": "result_stores",
 }
 """The variable of each setting that is a text."""
 INSECURE: Final = "NOETL_INSECURE"
@@ -34,7 +36,11 @@ YES: Final = ("1", "true", "yes")
 NO: Final = ("0", "false", "no")
 
 # A deeper document would need more of the C stack than the reader may count on.
-LARGEST: Final = {"NOETL_MAX_PLAYBOOK_DEPTH": 1_000, "NOETL_RETENTION_DAYS": 36_500}
+LARGEST: Final = {
+    "NOETL_MAX_PLAYBOOK_DEPTH": 1_000,
+    "NOETL_RETENTION_DAYS": 36_500,
+    "NOETL_STATEMENT_SECONDS": 3_600,
+}
 LARGEST_NUMBER: Final = 2**40
 
 

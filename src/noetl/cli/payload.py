@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from noetl.cli.files import read_bytes, shown_name
+from noetl.cli.files import MOST_BYTES_READ, read_bytes, shown_name
 from noetl.errors import UsageError
 from noetl.settings import Settings
 
@@ -58,6 +58,11 @@ def _object(document: str, settings: Settings) -> dict[str, Any]:
     if document.startswith("@"):
         where = shown_name(document[1:])
         data = read_bytes(document[1:], settings)
+        if len(data) >= MOST_BYTES_READ:
+            raise UsageError(
+                f"{where} is too large for a payload, which has less than {MOST_BYTES_READ >> 20} MiB; "
+                "leave the data where it is, pass its address, and let a task of the playbook read it"
+            )
     else:
         data = document.encode("utf-8", "surrogateescape")
     try:

@@ -26,6 +26,8 @@ READY_SECONDS = 30.0
 STOP_SECONDS = 30.0
 LEASE_SECONDS = 30.0
 """How long a worker may be silent before others get its work. Tests of lost workers want it shorter."""
+REQUEST_SECONDS = 20.0
+"""How long a request may take to arrive. Tests of slow callers want it shorter."""
 PASSED_ON = ("host", "port", "name", "auth", "insecure", "trace", "node", "log_level", "lease_seconds")
 """Options that a detached server is started with; secrets go through its environment instead."""
 
@@ -84,7 +86,17 @@ def _parser() -> Parser:
         help="with token: what its holder may do (default: admin; worker for workers)",
     )
     parser.add_argument(
+        "--pool",
+        metavar="POOL",
+        action="append",
+        default=[],
+        help="with token --role worker: whose work it may take; may be repeated (default: any)",
+    )
+    parser.add_argument(
         "--lease-seconds", metavar="SECONDS", type=float, default=LEASE_SECONDS, help=argparse.SUPPRESS
+    )
+    parser.add_argument(
+        "--request-seconds", metavar="SECONDS", type=float, default=REQUEST_SECONDS, help=argparse.SUPPRESS
     )
     parser.add_argument("--detach", action="store_true", help="go on in the background")
     parser.add_argument("--json", action="store_true", help="with status: print one JSON document")
@@ -109,6 +121,7 @@ def _start(options: argparse.Namespace, settings: Settings) -> int:
         # Without tokens all that is asked on this machine would be counted as one caller's.
         requests_per_second=ServerOptions().requests_per_second if auth else 0.0,
         retention_days=settings.retention_days,
+        request_seconds=options.request_seconds,
     )
     check_exposure(server)
     _check_port(options.host, options.port)
@@ -126,6 +139,10 @@ def _start(options: argparse.Namespace, settings: Settings) -> int:
         environment=dict(variables()),
         node=options.node,
         lease_seconds=options.lease_seconds,
+        statement_seconds=settings.statement_seconds,
+        result_stores=tuple(
+            each.strip() for each in (settings.result_stores or "").split(",") if each.strip()
+        ),
     )
     run_server(wanted)
     return 0
@@ -210,11 +227,11 @@ def _token(options: argparse.Namespace, settings: Settings) -> int:
     if options.name is None:
         raise UsageError("`server token` needs --name, by which it can be revoked")
     check_libraries("server")
-    print(asyncio.run(_issued(options.store or settings.store, options.name, options.role)))
+    print(asyncio.run(_issued(options.store or settings.store, options)))
     return 0
 
 
-async def _issued(url: str, name: str, role: str) -> str:
+async def _issued(url: str, options: argparse.Namespace) -> str:
     # Only who makes a token needs them.
     from noetl.ids import Snowflakes, SystemClock  # noqa: PLC0415
     from noetl.registry.opening import open_registry  # noqa: PLC0415
@@ -223,7 +240,8 @@ async def _issued(url: str, name: str, role: str) -> str:
     clock = SystemClock()
     registry = await open_registry(url)
     try:
-        issued = await Tokens(registry, clock=clock, ids=Snowflakes(clock)).create(name, role)
+        tokens = Tokens(registry, clock=clock, ids=Snowflakes(clock))
+        issued = await tokens.create(options.name, options.role, pools=options.pool)
     finally:
         await registry.close()
     return issued.text

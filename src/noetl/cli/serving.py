@@ -17,6 +17,7 @@ from noetl.bus.kv import NatsKeyValue
 from noetl.bus.nats import NatsBus
 from noetl.bus.nats_connection import NatsConnection
 from noetl.bus.protocol import Bus
+from noetl.cli.collecting import collect_seldom
 from noetl.cli.keychains import Keychains
 from noetl.control.plane import ControlPlane
 from noetl.engine.state import Data
@@ -34,16 +35,18 @@ from noetl.registry.tokens import Tokens
 from noetl.results.bodies import FileBodies, decoded
 from noetl.results.chosen import ChosenBodies
 from noetl.results.nats_objects import NatsObjectBodies
+from noetl.results.object_urls import place_at
 from noetl.secrets.encryption import KeyRing
 from noetl.secrets.keychain import Resolver
 from noetl.secrets.oauth2 import fetch_token
 from noetl.server.app import Api, create_app
-from noetl.server.housekeeping import Chore, Housekeeping
+from noetl.server.housekeeping import BodyPlace, Chore, Housekeeping
 from noetl.server.observer import Observer
 from noetl.server.options import ServerOptions
 from noetl.server.serving import serve
 from noetl.server.tracing import Tracer, otlp_spans
 from noetl.store.open import open_any
+from noetl.store.protocol import STATEMENT_SECONDS
 from noetl.store.registry_protocol import RegistryStore
 from noetl.tools.registry import builtin_kinds
 
@@ -70,6 +73,9 @@ class Wanted(NamedTuple):
     environment: dict[str, str]
     node: int | None = None
     lease_seconds: float = 30.0
+    statement_seconds: float = STATEMENT_SECONDS
+    result_stores: tuple[str, ...] = ()
+    """URLs under which bodies of results lie that are to go when their executions are forgotten."""
 
 
 def run_server(wanted: Wanted) -> None:
@@ -80,6 +86,7 @@ def run_server(wanted: Wanted) -> None:
 
 async def _serve(wanted: Wanted) -> None:
     async with made(wanted) as app:
+        collect_seldom()
         await serve(app)
 
 
@@ -88,9 +95,9 @@ async def made(wanted: Wanted) -> AsyncIterator[Api]:
     """The application over all its parts, which are closed in the right order afterwards."""
     clock, kinds = SystemClock(), builtin_kinds()
     async with contextlib.AsyncExitStack() as closing:
-        store = open_any(wanted.store)
+        store = open_any(wanted.store, statement_seconds=wanted.statement_seconds)
         closing.push_async_callback(store.close)
-        registry = await open_registry(wanted.store)
+        registry = await open_registry(wanted.store, statement_seconds=wanted.statement_seconds)
         closing.push_async_callback(registry.close)
         runtimes = Runtimes(registry, clock=clock)
         node = await _free_node(runtimes) if wanted.node is None else wanted.node
@@ -102,8 +109,7 @@ async def made(wanted: Wanted) -> AsyncIterator[Api]:
         callers = _caller_secrets(credentials, clock)
         resolver = _resolver(wanted, credentials, clock)
         keychains = Keychains(resolver, callers, store, durable=credentials is not None)
-        endpoint = wanted.options.trace_endpoint
-        observer = Observer(None if endpoint is None else Tracer(otlp_spans(endpoint, wanted.options.name)))
+        observer = Observer(_tracer(wanted.options))
         table = TableSessions(registry, clock)
         housekeeping = Housekeeping(
             store,
@@ -111,6 +117,7 @@ async def made(wanted: Wanted) -> AsyncIterator[Api]:
             callers=callers,
             chores=_chores(runtimes, table, credentials),
             retention_days=options.retention_days,
+            places=_places(wanted, connection),
         )
 
         def on_event(event: Event) -> None:
@@ -146,6 +153,11 @@ async def made(wanted: Wanted) -> AsyncIterator[Api]:
         )
 
 
+def _tracer(options: ServerOptions) -> Tracer | None:
+    endpoint = options.trace_endpoint
+    return None if endpoint is None else Tracer(otlp_spans(endpoint, options.name))
+
+
 def _chores(runtimes: Runtimes, table: TableSessions, credentials: Credentials | None) -> list[Chore]:
     found = [Chore("runtimes", runtimes.clean_up), Chore("sessions", table.clean_up)]
     if credentials is not None:
@@ -175,6 +187,14 @@ def _bus_and_bodies(
     bus = NatsBus(connection)
     closing.push_async_callback(bus.close)
     return bus, ChosenBodies({"nats_object": NatsObjectBodies(connection.jetstream), "file": files})
+
+
+def _places(wanted: Wanted, connection: NatsConnection | None) -> list[BodyPlace]:
+    """Where bodies lie outside the store, as far as this server can know."""
+    found: list[BodyPlace] = [FileBodies(wanted.folder), *map(place_at, wanted.result_stores)]
+    if connection is not None:
+        found.append(NatsObjectBodies(connection.jetstream))
+    return found
 
 
 async def _free_node(runtimes: Runtimes) -> int:

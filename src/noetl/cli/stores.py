@@ -37,10 +37,10 @@ class Place(NamedTuple):
             yield database.with_suffix(".files")
             return
         # Only a store in memory needs it, and it is slow to import.
-        import tempfile  # noqa: PLC0415
+        from noetl.tools.processes.folders import OwnFolder  # noqa: PLC0415
 
-        with tempfile.TemporaryDirectory(prefix="noetl-") as folder:
-            yield Path(folder)
+        with OwnFolder() as folder:
+            yield folder
 
     def command(self, *words: str) -> str:
         """A command line that finds the same store."""

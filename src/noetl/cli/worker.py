@@ -58,7 +58,10 @@ def _parser() -> Parser:
     parser.add_argument("action", choices=ACTIONS, metavar="start|stop|status|scale", help="what to do")
     parser.add_argument("count", metavar="N", nargs="?", help="with scale: how many are to run")
     parser.add_argument(
-        "--server", metavar="URL", help=f"the server (default: NOETL_SERVER, or {DEFAULT_SERVER})"
+        "--server",
+        metavar="URL",
+        help="the server, or its replicas with commas between them: the next one is asked when one does not "
+        f"answer (default: NOETL_SERVER, or {DEFAULT_SERVER})",
     )
     parser.add_argument("--nats", metavar="URL", help="the NATS servers (default: NOETL_NATS, or none)")
     parser.add_argument("--pool", metavar="POOL", help="whose work it takes (default: default)")

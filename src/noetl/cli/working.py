@@ -24,6 +24,7 @@ from noetl import __version__
 from noetl.bus.nats import NatsBus
 from noetl.bus.nats_connection import NatsConnection
 from noetl.bus.protocol import Bus
+from noetl.cli.collecting import collect_seldom
 from noetl.client.connection import Connection, path_of
 from noetl.client.control import HttpControl
 from noetl.client.wire import RuntimeBeat, RuntimeKnown
@@ -36,6 +37,7 @@ from noetl.registry.runtime import Registration, Runtime
 from noetl.results.bodies import FileBodies
 from noetl.results.chosen import ChosenBodies
 from noetl.results.nats_objects import NatsObjectBodies
+from noetl.tools.processes.folders import remove_abandoned_once
 from noetl.tools.registry import builtin_kinds, runnable
 from noetl.worker.worker import Worker
 
@@ -120,6 +122,7 @@ def run_worker(wanted: Wanted) -> None:
 
 
 async def _work(wanted: Wanted) -> None:
+    await asyncio.to_thread(remove_abandoned_once)
     async with _source(wanted) as (control, bus, bodies):
         worker = Worker(
             control,
@@ -133,6 +136,7 @@ async def _work(wanted: Wanted) -> None:
             slots=wanted.slots,
             beats=True,
         )
+        collect_seldom()
         working = asyncio.create_task(worker.run())
         presence = asyncio.create_task(_be_present(control.connection, wanted))
         told, hurried = _on_signals()

@@ -1,4 +1,7 @@
-"""One server as its clients call it: JSON over HTTP with a token, repeated where that is safe.
+"""A server as its clients call it: JSON over HTTP with a token, repeated where that is safe.
+
+It may be known by several addresses, of replicas that stand for each other. Calls go to one of them until
+that does not answer, then to the next.
 
 Errors of the server come back as exceptions with the server's code. What is not known to have failed is
 repeated: a connection that broke, a server that is starting or overloaded. A request the server refused is
@@ -83,7 +86,7 @@ def path_of(*parts: str) -> str:
 
 
 class Connection:
-    """Calls to one server. It may be used on several event loops, and is closed on each of them."""
+    """Calls to a server. It may be used on several event loops, and is closed on each of them."""
 
     def __init__(
         self,
@@ -95,7 +98,9 @@ class Connection:
         clock: Clock | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self.url = url.rstrip("/")
+        """`url`: the address, or several with commas between them."""
+        self._urls = tuple(each.strip().rstrip("/") for each in url.split(","))
+        self._at = 0
         self._headers = {"Accept": JSON, PROTOCOL_HEADER: str(PROTOCOL)}
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
@@ -107,6 +112,11 @@ class Connection:
         self._sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession] = (
             WeakKeyDictionary()
         )
+
+    @property
+    def url(self) -> str:
+        """The address that calls go to now."""
+        return self._urls[self._at]
 
     async def close(self) -> None:
         """Closes what was opened on the running loop."""
@@ -160,8 +170,10 @@ class Connection:
         sent = dict(headers or {}) | ({} if content is None else {"Content-Type": media_type})
         given_up = self._clock.monotonic() + self._retry_seconds + wait_seconds
         pause = FIRST_WAIT
+        failed = 0
         while True:
             asked_for = 0.0
+            url = self.url
             try:
                 async with self._request(
                     method, path, content, sent, query, wait_seconds + ANSWER_SECONDS
@@ -173,11 +185,18 @@ class Connection:
                     asked_for = _retry_after(response)
                     # A request too many was not looked at.
                     may_repeat = response.status == 429 or (response.status >= 500 and repeatable)
+                    is_away = response.status == 503
             except aiohttp.ClientConnectorError as error:
                 # It was never sent, so it may be sent again whatever it is.
-                failure, may_repeat = self._unreachable(error), True
+                failure, may_repeat, is_away = self._unreachable(error, url), True, True
             except _BROKEN as error:
-                failure, may_repeat = self._unreachable(error), repeatable
+                failure, may_repeat, is_away = self._unreachable(error, url), repeatable, True
+            if is_away:
+                failed += 1
+                self._leave(url)
+                # Nobody is waited for while there is another address that was not tried.
+                if may_repeat and failed % len(self._urls):
+                    continue
             pause = min(pause, LONGEST_WAIT)
             # Chance keeps the workers of a server that was away from all coming back at once.
             delay = max(asked_for, pause * (0.5 + random.random() / 2))
@@ -191,13 +210,15 @@ class Connection:
         self, path: str, *, query: Query | None, headers: Mapping[str, str]
     ) -> AsyncIterator[aiohttp.StreamReader | None]:
         """The body of an answer that goes on and on; None where there is nothing more to come."""
+        url = self.url
         try:
             async with self._request("GET", path, None, headers, query, None) as response:
                 if response.status >= 400:
                     raise self._refusal(response, await response.read())
                 yield None if response.status == 204 else response.content
         except _BROKEN as error:
-            raise self._unreachable(error) from error
+            self._leave(url)
+            raise self._unreachable(error, url) from error
 
     def _request(
         self,
@@ -230,8 +251,13 @@ class Connection:
         except msgspec.MsgspecError:
             return ServerError(f"{self.url} answered {response.status} {response.reason}")
 
-    def _unreachable(self, error: BaseException) -> ServerUnreachableError:
-        return ServerUnreachableError(f"no server at {self.url}: {error or type(error).__name__}")
+    def _unreachable(self, error: BaseException, url: str) -> ServerUnreachableError:
+        return ServerUnreachableError(f"no server at {url}: {error or type(error).__name__}")
+
+    def _leave(self, url: str) -> None:
+        """Turns to the next address, unless another call has done so already."""
+        if self.url == url:
+            self._at = (self._at + 1) % len(self._urls)
 
 
 def _retry_after(response: aiohttp.ClientResponse) -> float:

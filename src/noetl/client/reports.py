@@ -16,6 +16,9 @@ from noetl.records.report import Report, ReportReply, Verdict
 
 MOST_EVENTS: Final = 2_000
 """Events in one call; a single report with more goes alone."""
+PASSES: Final = 5
+"""Of the event loop, before those that wait are sent: whoever was just answered may have gathered more
+meanwhile, which would have to wait for a call of its own."""
 
 Send = Callable[[Report], Awaitable[ReportReply]]
 
@@ -48,6 +51,8 @@ class Reports:
         try:
             while self._queue:
                 await self._deliver(self._next_call())
+                for _ in range(PASSES if self._queue else 0):
+                    await asyncio.sleep(0)
         finally:
             self._sending = None
 

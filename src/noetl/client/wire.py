@@ -437,6 +437,8 @@ class TokenRequest(Asked, frozen=True, kw_only=True):
     role: Role
     lasts_seconds: Annotated[float, Meta(gt=0, le=3_155_760_000)] | None = None
     """None: until it is revoked."""
+    pools: Annotated[tuple[Name, ...], Meta(max_length=50)] = ()
+    """Of a worker's token: whose work may be taken with it; none named: any."""
 
 
 class SessionToken(Asked, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from noetl.engine.bodies import PARTS_STORE, is_ref
+from noetl.engine.bodies import MANIFEST, PARTS_STORE, is_ref
 from noetl.engine.loops import LOG_STORE
 from noetl.engine.state import Data
 from noetl.errors import NoetlError
@@ -39,7 +39,8 @@ class StoredBodies:
                 raise NoetlError(f"the stored result {ref['ref']} is gone")
             if hashlib.sha256(row.body).hexdigest() != ref["checksum"]:
                 raise NoetlError(f"the stored result {ref['ref']} does not have its checksum")
-            return msgspec.json.decode(row.body)
+            body = msgspec.json.decode(row.body)
+            return await self.without_references(body) if ref.get(MANIFEST) else body
         if self._load_stored is None:
             raise NoetlError(f"nothing here can load the stored result {ref['ref']}")
         return await self._load_stored(ref)
@@ -57,6 +58,14 @@ class StoredBodies:
                 raise NoetlError(f"{ref['ref']} is no reference to the results of that loop")
             results[index] = result if ref_from_data(result) is None else await self.load(result)
         return results
+
+    async def without_references(self, values: Any) -> Any:  # noqa: ANN401 - plain data
+        """A list or a mapping, with what its references, or the one that stands for it, stand for."""
+        if is_ref(values):
+            return await self.without_references(await self.load(values))
+        if isinstance(values, list):
+            return await self._from_parts(values)
+        return {name: await self.load(part) if is_ref(part) else part for name, part in values.items()}
 
     async def _from_parts(self, parts: list[Any]) -> list[Any]:
         whole: list[Any] = []

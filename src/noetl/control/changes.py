@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -13,7 +13,7 @@ from noetl.engine.leases import run_and_lease
 from noetl.engine.parking import next_due
 from noetl.engine.state import Data, State
 from noetl.engine.turn import Turn
-from noetl.ids import seconds_of
+from noetl.ids import Snowflakes, seconds_of
 from noetl.records.event import Event
 from noetl.records.report import LeaseReport
 from noetl.store.protocol import Append, BodyRow, CommandRow, ExecutionRow, Fence, TimerRow
@@ -32,7 +32,7 @@ def change_of(
     version: int,
     batch: Sequence[Asked],
     *,
-    next_id: Callable[[], str],
+    ids: Snowflakes,
     lease_seconds: float,
 ) -> Append:
     """What a turn that was decided at `version` writes."""
@@ -47,15 +47,17 @@ def change_of(
         execution_id=state.execution_id,
         version=version,
         events=tuple(
-            _event(fact, next_id(), state.execution_id, version + number)
-            for number, fact in enumerate(turn.facts, start=1)
+            _event(fact, event_id, state.execution_id, version + number)
+            for number, (fact, event_id) in enumerate(
+                zip(turn.facts, ids.many(len(turn.facts)), strict=True), start=1
+            )
         ),
         execution=row_of(live),
         add_commands=_commands(live, turn, batch),
         lease_seconds=lease_seconds,
         free_commands=tuple(by_wish["free"]),
         hold_commands=tuple(by_wish["hold"]),
-        hold_unleased_commands=any(fact.event_type == "execution.paused" for fact in turn.facts),
+        hold_unleased_commands="execution.paused" in turn.happened,
         remove_commands=tuple(by_wish["remove"]),
         remove_all_commands=state.is_over,
         fences=_fences(batch),
@@ -155,9 +157,10 @@ def _snapshot(state: State, version: int) -> bytes | None:
 
 def _vars_of(turn: Turn) -> Data:
     found: Data = {}
-    for fact in turn.facts:
-        if fact.event_type == "vars.set":
-            found.update(fact.payload["vars"])
+    if "vars.set" in turn.happened:
+        for fact in turn.facts:
+            if fact.event_type == "vars.set":
+                found.update(fact.payload["vars"])
     return found
 
 

@@ -18,6 +18,7 @@ from noetl.control.alarms import Alarms
 from noetl.control.bodies import LoadStored, StoredBodies
 from noetl.control.changes import DUE, ENDED, change_of
 from noetl.control.live import UNKNOWN, Asked, Live, LogReader, Stopwatch
+from noetl.control.newest import CatalogReader
 from noetl.control.replay import replayed
 from noetl.engine import decide
 from noetl.engine.leases import leased, run_and_lease
@@ -118,6 +119,7 @@ class Executions:
         self._on_event = on_event
         self._on_decided = on_decided
         self._bodies = StoredBodies(store, load_stored)
+        self._catalog = CatalogReader(store)
         self._shared = shared
         self._distributed = distributed
         self._live: dict[str, Live] = {}
@@ -164,10 +166,16 @@ class Executions:
         """Resolves the keychain of an execution that another process started; one that is over needs none."""
         if live.keychain is None and not live.state.is_over:
             origin = Origin(live.state.execution_id, live.parent_execution_id)
-            keychain, problem = await self._prepare(live.plan.playbook, live.state.payload, origin)
+            payload = await self.payload_of(live) if live.plan.playbook.keychain else {}
+            keychain, problem = await self._prepare(live.plan.playbook, payload, origin)
             if problem is not None:
                 raise KeychainError(str(problem["message"]))
             live.use_keychain(keychain)
+
+    async def payload_of(self, live: Live) -> Data:
+        """What an execution was started with, whole."""
+        found: Data = await self._bodies.without_references(live.state.payload)
+        return found
 
     def keep_plan(self, entry: CatalogEntry, playbook: Playbook) -> None:
         """Spares the loading of a playbook that whoever registered it has loaded."""
@@ -249,9 +257,7 @@ class Executions:
     # --- writing ------------------------------------------------------------------------------------------
 
     async def _commit(self, live: Live, turn: Turn, version: int, batch: Sequence[Asked]) -> None:
-        change = change_of(
-            live, turn, version, batch, next_id=self._ids.next, lease_seconds=self.lease_seconds
-        )
+        change = change_of(live, turn, version, batch, ids=self._ids, lease_seconds=self.lease_seconds)
         try:
             await self.store.append(change)
         except (AppendConflict, LeaseFenced):
@@ -268,7 +274,7 @@ class Executions:
         self._hand_over(live, change.add_commands, batch)
         if turn.commands or live.state.is_over:
             await self._tell_of_commands(live, turn, change)
-        if any(fact.event_type == "signal.received" for fact in turn.facts):
+        if "signal.received" in turn.happened:
             live.wake_waiters()
         self._set_alarm(live, turn)
 
@@ -314,7 +320,7 @@ class Executions:
         if state.is_over and not live.over.is_set():
             if live.parent_execution_id is not None or live.plan.has_children:
                 self._alarms.run(self._after_end(state.execution_id))
-        elif any(fact.event_type == "step.paused" for fact in turn.facts) and waiting_children(state):
+        elif "step.paused" in turn.happened and waiting_children(state):
             self._alarms.run(self._look_after_children(live))
 
     async def _wake(self, execution_id: str) -> None:

@@ -310,7 +310,7 @@ class Leasing(Executions):
         )
 
     async def catalog_entry(self, path: str, version: int | None = None) -> CatalogEntry:
-        entry = await self.store.catalog_entry(path, version)
+        entry = await self._catalog.entry(path, version)
         if entry is None:
             wanted = path if version is None else f"{path}@{version}"
             raise UnknownPlaybookError(f"there is no playbook `{wanted}` in the catalog")

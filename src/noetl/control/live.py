@@ -33,7 +33,9 @@ Act = Callable[[Turn], Any]
 
 MOST_CONFLICTS: Final = 20
 """How often a batch is decided again before whoever asked is told that the store is too busy."""
-
+CONTESTED_TURNS: Final = 50
+"""After a turn was overtaken, so many more are likely to be: others work on this execution too. Before that a
+turn which is overtaken costs a replay, and all the others nothing."""
 
 UNKNOWN: Final = math.nan
 """Of a moment: it equals no other."""
@@ -157,6 +159,8 @@ class Live:
         self._stopwatch = stopwatch
         self._asked: deque[Asked] = deque()
         self._drainer: asyncio.Task[None] | None = None
+        self._contested = 0
+        """For how many turns the state before is kept, in case that they are overtaken."""
         self._is_unsure = False
         """A change was decided that may not have been written: the log has to be read again."""
 
@@ -303,7 +307,7 @@ class Live:
     async def _write(self, batch: list[Asked]) -> tuple[list[Asked], list[Any]]:
         """Decides a batch and writes it; those whose lease is over are answered and left out."""
         for _ in range(MOST_CONFLICTS):
-            before = msgspec.msgpack.encode(self.state) if self._shared else b""
+            before = msgspec.msgpack.encode(self.state) if self._contested else None
             version = self.state.seq
             try:
                 turn, given = await self._turn(batch)
@@ -320,15 +324,20 @@ class Live:
             except AppendConflict:
                 if not self._shared:
                     raise
-                self.state = msgspec.msgpack.decode(before, type=State)
                 self.bodies.forget()  # some may be of what was decided and not written
-                await self._take_in_others()
+                self._contested = CONTESTED_TURNS
+                if before is None:
+                    await self._read_again()
+                else:
+                    self.state = msgspec.msgpack.decode(before, type=State)
+                    await self._take_in_others()
             except LeaseFenced as fenced:
                 batch = self._refused(batch, fenced.command_ids)
                 self.bodies.forget()
                 await self._read_again()
             else:
                 self._is_unsure = False
+                self._contested = max(0, self._contested - 1)
                 return batch, given
             self._is_unsure = False
         raise AppendConflict(f"the log of execution {self.state.execution_id} is too busy; try again")

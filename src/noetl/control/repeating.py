@@ -32,5 +32,5 @@ async def repeat(
     entry = entry or earlier.entry
     log = await control.store.events(execution_id)
     reuse = reuse_from(control.plan(entry), execution_id, log, step, failed_items=failed_items)
-    payload = merge(earlier.state.payload, changes)
+    payload = merge(await control.payload_of(earlier), changes)
     return await control.begin(entry, payload, reuse=reuse, secrets=secrets)

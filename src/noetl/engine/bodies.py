@@ -81,6 +81,8 @@ def parts_of(value: Any) -> list[Any] | None:  # noqa: ANN401 - plain data
     return found if isinstance(found, list) else None
 
 
+MANIFEST: Final = "manifest"
+"""Of a reference: the stored body has references in it, for parts that are stored by themselves."""
 STORED_PATH: Final = "stored_path"
 """What a result that is kept in a file is asked for its place by; its body is not loaded for that."""
 
@@ -153,12 +155,48 @@ class StoredValues(View, Mapping[str, Any]):
         return str(self.plain())
 
 
+class StoredMapping(View, Mapping[str, Any]):
+    """A mapping that is stored as a whole: a workload of very many values."""
+
+    __slots__ = ("_bodies", "_ref")
+
+    def __init__(self, ref: Data, bodies: Bodies) -> None:
+        self._ref = ref
+        self._bodies = bodies
+
+    def _loaded(self) -> StoredValues:
+        return StoredValues(self._bodies.get(self._ref), self._bodies)
+
+    def lookup(self, name: str) -> object:
+        return self._loaded().lookup(name)
+
+    def plain(self) -> object:
+        return self._loaded().plain()
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - plain data
+        return self._loaded()[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._loaded()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._loaded())
+
+    def __len__(self) -> int:
+        return len(self._loaded())
+
+    def __str__(self) -> str:
+        return str(self.plain())
+
+
 def _plain(value: Any) -> Any:  # noqa: ANN401 - plain data
     return value.plain() if isinstance(value, View) else value
 
 
 def readable(values: Data, bodies: Bodies) -> Any:  # noqa: ANN401 - a dict, or a view that reads like one
-    """The mapping itself where it holds no reference."""
+    """The mapping itself where it holds no reference; it may be stored as a whole."""
+    if is_ref(values):
+        return StoredMapping(values, bodies)
     return StoredValues(values, bodies) if any(map(is_ref, values.values())) else values
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
-import msgspec
-
 from noetl.engine.entering import deliver
 from noetl.engine.facts import Fact
 from noetl.engine.frames import was_taken
@@ -18,7 +16,7 @@ from noetl.engine.loops import close_loop, end_iteration, hand_out, is_handed_ou
 from noetl.engine.parking import child_ended as bring_back_parents
 from noetl.engine.parking import expire_due, park, rest, tend_parked, wake_due
 from noetl.engine.repeats import seconds
-from noetl.engine.reuse import Reuse, as_payload
+from noetl.engine.reuse import Reuse, as_payloads
 from noetl.engine.routing import fail_step, follow, route, skip_step
 from noetl.engine.state import Data, StepRun
 from noetl.engine.turn import Turn, error_data
@@ -68,15 +66,17 @@ def request(
         try:
             workload = materialise(playbook.workload, payload, turn.state.execution_id)
             limit = playbook.executor.deadline
-            within = None if limit is None else seconds(limit, Scope({"workload": workload}))
+            within = None if limit is None else seconds(limit, Scope({"workload": workload}), "deadline")
         except TemplateError as error:
             problem = error_data(error.code, error.message)
     if problem is not None:
         turn.playbook_event("playbook.request.evaluated", "error", error=problem)
         turn.playbook_event("playbook.processed", "error")
         return True
-    taken_over = {} if reuse is None else {"reused": as_payload(reuse)}
-    turn.playbook_event("playbook.request.evaluated", workload=workload, **taken_over)
+    first, *others = [{}] if reuse is None else [{"reused": each} for each in as_payloads(reuse)]
+    turn.playbook_event("playbook.request.evaluated", workload=workload, **first)
+    for taken_over in others:
+        turn.playbook_event("playbook.request.evaluated", **taken_over)
     entry: Data = {"step": playbook.entry, "args": {}, "token": turn.token_id()}
     if reuse is not None:
         entry |= {"step": reuse.step, "args": reuse.args}
@@ -89,7 +89,10 @@ def request(
 
 
 def report(turn: Turn, run_id: str, facts: Iterable[Fact], *, lease: int = 0, asks: bool = False) -> Told:
-    """What a worker tells about a step run under one of its leases; it may ask for iterations."""
+    """What a worker tells about a step run under one of its leases; it may ask for iterations.
+
+    The facts become the turn's, which may shorten what they hold.
+    """
     told = list(facts)
     run = turn.state.runs.get(run_id)
     if run is not None and not was_taken(run, told):
@@ -101,8 +104,7 @@ def report(turn: Turn, run_id: str, facts: Iterable[Fact], *, lease: int = 0, as
             run = turn.state.runs.get(run_id)
             if run is None:
                 break
-            # A turn may be taken again, and shortens what it emits: the report stays as it came.
-            _take(turn, run, msgspec.structs.replace(fact))
+            _take(turn, run, fact)
             asks = asks or fact.event_type in _ITERATION_ENDS
         deliver(turn)
     run = turn.state.runs.get(run_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from noetl.engine.bodies import readable
 from noetl.engine.fold import step_key
 from noetl.engine.loops import begin_loop
 from noetl.engine.parking import ROUNDING, tend_parked
@@ -112,8 +113,8 @@ def enter(turn: Turn, step: Step, tokens: list[Token], discarded: list[str], owe
             return
         bound = {**render_each(args_before_items(step), scope), **args}
         if step.deadline is not None:
-            within = Scope({"workload": turn.state.workload, "args": bound})
-            deadline = {"deadline": seconds_of(turn.now) + seconds(step.deadline, within)}
+            within = Scope({"workload": readable(turn.state.workload, turn.bodies), "args": bound})
+            deadline = {"deadline": seconds_of(turn.now) + seconds(step.deadline, within, "deadline")}
     except TemplateError as problem:
         fail(
             turn, error_data(problem.code, f"entering step `{step.name}`: {problem.message}", step=step.name)

@@ -13,6 +13,7 @@ import msgspec
 
 from noetl.engine.facts import Fact
 from noetl.engine.frames import (
+    NO_LOOP,
     apply_case,
     apply_task_done,
     find_frame,
@@ -20,6 +21,8 @@ from noetl.engine.frames import (
     joined_values,
     leave_block,
     open_iteration,
+    start_of,
+    unreduced,
 )
 from noetl.engine.reducers import apply_writes, note_writes
 from noetl.engine.state import BlockFrame, Frame, LoopRun, SpreadRun, State, StepResult, StepRun, Token, Waits
@@ -59,10 +62,10 @@ def _evaluated(state: State, event: Happened) -> None:
     if event.status == "error":
         state.error = event.payload["error"]
         return
-    state.workload = event.payload["workload"]
+    state.workload = event.payload.get("workload", state.workload)
     reused = event.payload.get("reused", {})
-    state.ctx = dict(reused.get("ctx", {}))
-    state.vars = dict(reused.get("vars", {}))
+    state.ctx.update(reused.get("ctx", {}))
+    state.vars.update(reused.get("vars", {}))
     for name, kept in reused.get("steps", {}).items():
         state.steps[name] = msgspec.convert(kept, StepResult)
         # In this log they ended here, before any step of its own.
@@ -211,8 +214,9 @@ def _loop_done(state: State, event: Happened) -> None:
             for key in [key for key in state.steps if inside in key]:
                 del state.steps[key]
         return
-    payload = event.payload
-    leave_block(find_frame(state, event), payload["block"], payload["result"], payload["next"])
+    payload, frame = event.payload, find_frame(state, event)
+    frame.writes.update(payload.get("patch", {}))
+    leave_block(frame, payload["block"], payload["result"], payload["next"])
 
 
 def _step_failed(state: State, event: Happened) -> None:
@@ -237,7 +241,12 @@ def _loop_started(state: State, event: Happened) -> None:
     payload = event.payload
     if "block" in payload:
         frame = find_frame(state, event)
-        frame.block = BlockFrame(items=payload["items"], total=payload["total"], args=payload.get("args", {}))
+        frame.block = BlockFrame(
+            items=payload["items"],
+            total=payload["total"],
+            args=payload.get("args", {}),
+            reduce=payload.get("reduce", {}),
+        )
         return
     run = state.runs[str(event.step_run_id)]
     run.started_at = event.timestamp
@@ -308,8 +317,11 @@ def _block_iteration_ended(state: State, event: Happened) -> None:
     assert event.iteration is not None
     frame = block.open.pop(event.iteration)
     if not event.payload.get("conflict"):
-        outer.writes.update(frame.writes)
-        block.written.update(frame.writes)
+        writes = unreduced(frame.writes, block)
+        outer.writes.update(writes)
+        block.written.update(writes)
+        if frame.reduced:
+            block.noted[event.iteration] = frame.reduced
     if event.event_type == "loop.iteration.done":
         block.results[event.iteration] = finished_result(frame)
     else:
@@ -333,16 +345,29 @@ def _task_done(state: State, event: Happened) -> None:
 
 def _note_reduced(run: StepRun, event: Happened) -> None:
     """Keeps what an iteration wrote to reduced keys; blocks inside it write for the iteration."""
-    loop, patch = run.loop, event.payload["then"].get("set_ctx")
-    if loop is not None and loop.reduce and patch:
-        index = int(str(event.iteration_id).split("/")[1])
-        note_writes(loop.open[index].reduced, patch, loop.reduce)
+    patch = event.payload["then"].get("set_ctx")
+    if not patch or event.iteration_id is None:
+        return
+    loop: LoopRun | BlockFrame | None = run.loop
+    frame = run.frame
+    for index in event.iteration_id.split("/")[1:]:
+        if index != NO_LOOP:
+            assert loop is not None
+            frame = loop.open[int(index)]
+            if loop.reduce:
+                note_writes(frame.reduced, patch, loop.reduce)
+        loop = frame.block
 
 
 def _task_started(state: State, event: Happened) -> None:
     frame = find_frame(state, event)
+    frame.begun = start_of(event)
     if frame.since is None:
         frame.since = seconds_of(event.timestamp)
+
+
+def _sink_started(state: State, event: Happened) -> None:
+    find_frame(state, event).begun = start_of(event)
 
 
 def _shared_values(run: StepRun, frame: Frame) -> dict[str, Any]:
@@ -472,6 +497,7 @@ HANDLERS: Final[dict[str, Callable[[State, Happened], None]]] = {
     "case.evaluated": _case_moved,
     "next.requested": _case_moved,
     "retry.started": _case_moved,
+    "sink.started": _sink_started,
     "sink.processed": _sink_processed,
     "ctx.patched": _ctx_patched,
     "vars.set": _vars_set,

@@ -75,7 +75,14 @@ def was_taken(run: StepRun, facts: list[Fact]) -> bool:
         if kind in _MOVING:
             place = _place(run, fact.iteration_id)
             return place is None or _is_past(run, place, fact)
-    return any(_was_begun(run, fact) for fact in facts if fact.event_type == "task.started")
+    if not all(fact.event_type.endswith((".started", ".scheduled")) for fact in facts):
+        return False
+    return any(_was_begun(run, fact) for fact in facts if fact.event_type in ("task.started", "sink.started"))
+
+
+def start_of(event: Fact | Event) -> str:
+    """What tells a start from all others, those of the same attempt under another lease included."""
+    return f"{event.task_run_id}/{event.attempt}/{event.timestamp}"
 
 
 _MOVING = frozenset(
@@ -84,11 +91,11 @@ _MOVING = frozenset(
 
 
 def _was_begun(run: StepRun, fact: Fact) -> bool:
-    """Whether a start that was told of by itself is in the log: what runs began at that moment, or later."""
+    """Whether a start that was told of by itself is in the log: it was the last one, or others came since."""
     place = _place(run, fact.iteration_id)
-    if place is None or place.frame.since == seconds_of(fact.timestamp):
+    if place is None or place.frame.begun == start_of(fact):
         return True
-    return place.frame.case is None and _is_past(run, place, fact)
+    return fact.event_type == "task.started" and place.frame.case is None and _is_past(run, place, fact)
 
 
 def _was_told(frame: Frame, said: Data) -> bool:
@@ -151,12 +158,19 @@ def left_to_run(loop: LoopRun | BlockFrame) -> list[int]:
 
 
 def writes_of(frame: Frame) -> Data:
-    """What a pipeline wrote to `ctx`, its open blocks included."""
+    """What a pipeline wrote to `ctx`, its open blocks included but for what these will combine."""
     found = dict(frame.writes)
     if frame.block is not None:
         for inner in frame.block.open.values():
-            found.update(writes_of(inner))
+            found.update(unreduced(writes_of(inner), frame.block))
     return found
+
+
+def unreduced(writes: Data, block: BlockFrame) -> Data:
+    """Those of an iteration of a block that count as they are."""
+    if not block.reduce:
+        return writes
+    return {key: value for key, value in writes.items() if key not in block.reduce}
 
 
 def apply_task_done(frame: Frame, label: str, payload: Data, timestamp: str) -> None:

@@ -11,21 +11,31 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from noetl.engine.bodies import PARTS_STORE, Bodies, is_ref, parted
+from noetl.engine.bodies import MANIFEST, PARTS_STORE, Bodies, is_ref, parted
 from noetl.engine.facts import Fact
 from noetl.engine.state import Data
 
 EVENT_BYTES: Final = 64 * 1024
 """No payload of an event is larger."""
-VALUE_BYTES: Final = (8 * 1024, 1024)
+VALUE_BYTES: Final = (8 * 1024, 1024, 384)
 """In a payload that is too large, values above this are stored; if that is not enough, smaller ones too."""
+MOST_NAMES: Final = 100
+"""A payload or workload with more names, in an event that is too large, is stored as a whole."""
+SLIM_BYTES: Final = 1024
+"""When values of this size are stored, references are cut short too."""
 TEXT_CHARACTERS: Final = 2_000
 """As much of a log or of an error's message stays in such a payload."""
 PREVIEW_CHARACTERS: Final = 200
+NAME_CHARACTERS: Final = 80
 
 MAPPINGS: Final = ("args", "workload", "patch", "payload", "vars")
 """The parts of a payload whose values can be references."""
 WHOLE: Final = ("items", "result", "data")
+WHAT_WAS_GIVEN: Final = {
+    "playbook.execution.requested": ("payload",),
+    "playbook.request.evaluated": ("workload",),
+}
+"""The mappings whose names come from outside, and can be any number."""
 
 
 class StoredBody(NamedTuple):
@@ -40,6 +50,9 @@ def fit(fact: Fact, execution_id: str, bodies: Bodies) -> list[StoredBody]:
         return []
     payload = {name: _brief(name, part) for name, part in fact.payload.items()}
     taken: list[StoredBody] = []
+    for name in WHAT_WAS_GIVEN.get(fact.event_type, ()):
+        if len(payload.get(name, ())) > MOST_NAMES:
+            payload[name] = _Shortening(execution_id, bodies, taken, EVENT_BYTES // 2).whole(payload[name])
     for most in VALUE_BYTES:
         if _is_small(payload):
             break
@@ -53,9 +66,11 @@ def _is_small(payload: Data) -> bool:
 
 
 def _brief(name: str, part: Any) -> Any:  # noqa: ANN401 - plain data
-    """Shortens what is only read by people: a log, and what an error says."""
+    """Shortens what is only read by people: a log, a reason, and what an error says."""
     if name == "log" and isinstance(part, str):
         return part[-TEXT_CHARACTERS:]
+    if name == "reason" and isinstance(part, str):
+        return part[:TEXT_CHARACTERS]
     if name == "error" and isinstance(part, dict):
         message = str(part.get("message", ""))
         return {**part, "message": message[:TEXT_CHARACTERS]} | ({"details": {}} if "details" in part else {})
@@ -141,17 +156,36 @@ class _Shortening:
 
     def value(self, value: Any) -> Any:  # noqa: ANN401 - plain data
         if is_ref(value) and value["store"] == PARTS_STORE:
-            # The list is in the reference: what is large in it goes out of it.
-            return parted([self.value(part) for part in value["parts"]])
-        if is_ref(value) or not isinstance(value, str | list | dict):
+            # The list is in the reference: what is large in it goes out of it, and many parts do too.
+            value = parted([self.value(part) for part in value["parts"]])
+            if is_ref(value) and len(msgspec.json.encode(value["parts"])) > self._most:
+                return self.whole(value["parts"])
+        if is_ref(value):
+            return self._slim(value)
+        if not isinstance(value, str | list | dict):
             return value
         body = msgspec.json.encode(value)
-        if len(body) <= self._most:
-            return value
+        return value if len(body) <= self._most else self._stored(value, body)
+
+    def whole(self, value: Any) -> Data:  # noqa: ANN401 - a list or a mapping, with references in it or not
+        parts = value.values() if isinstance(value, dict) else value
+        is_manifest = any(map(is_ref, parts))
+        ref = self._stored(value, msgspec.json.encode(value), at_hand=not is_manifest)
+        return {**ref, MANIFEST: True} if is_manifest else ref
+
+    def _stored(self, value: Any, body: bytes, *, at_hand: bool = True) -> Data:  # noqa: ANN401 - plain data
         ref, stored = reference(self._execution_id, value, body)
-        self._bodies.keep(ref["ref"], value)
+        if at_hand:
+            self._bodies.keep(ref["ref"], value)
         self._taken.append(stored)
-        return ref
+        return self._slim(ref)
+
+    def _slim(self, ref: Data) -> Data:
+        """Where there is little room, a reference without what can be read from its body as well."""
+        if self._most > SLIM_BYTES or len(msgspec.json.encode(ref)) <= self._most:
+            return ref
+        hint = {name: part for name, part in (ref.get("schema_hint") or {}).items() if name != "keys"}
+        return {**ref, "schema_hint": hint, "preview": None, "extracted": {}}
 
 
 def reference(execution_id: str, value: Any, body: bytes) -> tuple[Data, StoredBody]:  # noqa: ANN401 - plain data
@@ -175,7 +209,7 @@ def reference(execution_id: str, value: Any, body: bytes) -> tuple[Data, StoredB
 def shape(value: Any) -> Data:  # noqa: ANN401 - plain data
     """What kind of value it is, for people who have only the reference."""
     if isinstance(value, dict):
-        return {"type": "mapping", "keys": sorted(value)[:50]}
+        return {"type": "mapping", "keys": [key[:NAME_CHARACTERS] for key in sorted(value)[:50]]}
     if isinstance(value, list):
         return {"type": "list", "length": len(value)}
     if isinstance(value, str):

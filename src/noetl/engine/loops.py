@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from noetl.engine.bodies import is_ref, parted
+from noetl.engine.bodies import parted
 from noetl.engine.facts import Fact
 from noetl.engine.frames import iteration_path
+from noetl.engine.masking import shown
 from noetl.engine.reducers import conflicting_key, unfit
 from noetl.engine.routing import end_step, fail_step
 from noetl.engine.scope import render
@@ -16,8 +17,6 @@ from noetl.errors import TemplateError, TemplateValueError
 from noetl.playbook.model import Loop, Step
 from noetl.records.event import EventStatus
 from noetl.template import Scope, Template
-
-SHOWN_CHARACTERS = 60
 
 MOST_LEASES = 8
 """A loop that is shared out has at most this many leases; each may run several iterations at once."""
@@ -215,24 +214,22 @@ def _write_problem(loop: LoopRun, frame: Frame, reducers: Data, step: str) -> Da
     if key is not None:
         message = f"{conflict(key)}; name a reducer for it: loop.spec.reduce: {{{key}: last}}"
         return error_data("ctx.conflict", message, step=step)
+    problem = unfit_write(frame, reducers)
+    return None if problem is None else error_data(problem["kind"], problem["message"], step=step)
+
+
+def unfit_write(frame: Frame, reducers: Data) -> Data | None:
+    """The error of an iteration that wrote what a reducer cannot take."""
     for name, values in frame.reduced.items():
         for value in values:
             if unfit(reducers[name], value):
                 message = f"reducer `{reducers[name]}` of ctx key `{name}` cannot take {shown(value)}"
-                return error_data("ctx.reduce", message, step=step)
+                return {"kind": "ctx.reduce", "message": message}
     return None
 
 
 def conflict(key: str) -> str:
     return f"two parallel iterations wrote different values to ctx key `{key}`"
-
-
-def shown(value: Any) -> str:  # noqa: ANN401 - plain data
-    """A value for a message: short, whatever it is."""
-    if is_ref(value):
-        return f"a value of {value['size']} bytes"
-    text = str(value)
-    return f"`{text}`" if len(text) <= SHOWN_CHARACTERS else f"`{text[:SHOWN_CHARACTERS]}…`"
 
 
 def _as_failed(fact: Fact, problem: Data) -> None:

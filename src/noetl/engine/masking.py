@@ -20,6 +20,7 @@ MAPPINGS: Final = frozenset(
 )
 """Parts of a payload whose keys are names and whose values are data."""
 VALUES: Final = frozenset({"data", "details", "items", "log", "message", "reason", "result"})
+SHOWN_CHARACTERS: Final = 60
 
 
 def masked(payload: Data, mask: Mask) -> Data:
@@ -47,3 +48,13 @@ def _change(change: list[Any], mask: Mask) -> list[Any]:
     """What `set` or `collect` did: the value stands last."""
     *names, value = change
     return [*names, _part("ctx", value, mask)]
+
+
+def shown(value: Any) -> str:  # noqa: ANN401 - plain data
+    """A value for a message. It is whole or left out: half a secret would not be known for one."""
+    if value is None:
+        return "null"
+    if is_ref(value):
+        return f"a value of {value['size']} bytes"
+    text = str(value)
+    return f"`{text}`" if len(text) <= SHOWN_CHARACTERS else f"a value of {len(text)} characters"

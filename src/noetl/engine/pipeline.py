@@ -145,8 +145,9 @@ def repeat(
         return _exhausted(looks) if is_over and outcome["error"]["kind"] == "timeout" else None
     if is_ready(task.poll, outcome, looks, scope, bodies):
         return None
-    interval = seconds(task.poll.interval, scope)
-    if looks >= number(task.poll.max_attempts, scope) or (ends is not None and now + interval >= ends):
+    interval = seconds(task.poll.interval, scope, "interval")
+    most = number(task.poll.max_attempts, scope, "max_attempts")
+    if looks >= most or (ends is not None and now + interval >= ends):
         return _exhausted(looks)
     return Then("poll", delay=interval)
 
@@ -210,7 +211,7 @@ def _position_of(body: tuple[Node, ...], label: str | None) -> int:
 
 
 def _retry(then: Directive, frame: Frame, outcome: Data, scope: Scope) -> Then:
-    attempts = number(then.attempts, scope)
+    attempts = number(then.attempts, scope, "attempts")
     if frame.attempt >= attempts:
         error = outcome.get("error") or {
             "kind": "retry.exhausted",

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from noetl.engine.bodies import is_ref, parted, parts_of
-from noetl.engine.state import Data, LoopRun, State
+from noetl.engine.state import BlockFrame, Data, LoopRun, State
 
 
 def conflicting_key(loop: LoopRun, writes: Data, reducers: Data) -> str | None:
@@ -56,6 +56,16 @@ def note_writes(noted: dict[str, list[Any]], patch: Data, reducers: Data) -> Non
             before[:] = [REDUCERS[reducer](before[0], value)]
         else:
             before.append(value)
+
+
+def combined(ctx: Data, block: BlockFrame) -> Data:
+    """What the keys of `ctx` come to that the iterations of a block wrote, in the order of the elements."""
+    found: Data = {}
+    for index in sorted(block.noted):
+        for key, values in block.noted[index].items():
+            for value in values:
+                found[key] = REDUCERS[block.reduce[key]](found.get(key, ctx.get(key)), value)
+    return found
 
 
 def apply_writes(
@@ -110,6 +120,8 @@ def _greatest(before: Any, value: Any) -> Any:  # noqa: ANN401
 
 
 def _listed(before: Any) -> list[Any]:  # noqa: ANN401
+    if is_ref(before) and "parts" not in before and before["schema_hint"]["type"] == "list":
+        return [{**before, "spread": True}]  # a list that is stored as a whole comes first
     return list(parts_of(before) or [])
 
 

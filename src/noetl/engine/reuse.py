@@ -7,7 +7,7 @@ arguments are as they were then. Results of steps that cannot follow the chosen 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -16,6 +16,9 @@ from noetl.engine.plan import Plan
 from noetl.engine.state import Data, State, StepResult
 from noetl.errors import NoetlError
 from noetl.records.event import Event
+
+PORTION: Final = 40
+"""As many steps, and values of `ctx` and `vars`, are told of in one event."""
 
 
 class CannotRepeatError(NoetlError):
@@ -104,10 +107,17 @@ def _done_items(events: list[Event], run_id: str) -> dict[int, Any]:
     }
 
 
-def as_payload(reuse: Reuse) -> Data:
-    """The part of `playbook.request.evaluated` that says what was taken over."""
-    return {
-        "ctx": reuse.ctx,
-        "vars": reuse.vars,
-        "steps": {name: msgspec.to_builtins(found) for name, found in reuse.steps.items()},
-    }
+def as_payloads(reuse: Reuse) -> list[Data]:
+    """What was taken over, as parts of one or more events `playbook.request.evaluated`."""
+    steps = {name: msgspec.to_builtins(found) for name, found in reuse.steps.items()}
+    parts = {"ctx": _portions(reuse.ctx), "vars": _portions(reuse.vars), "steps": _portions(steps)}
+    return [
+        {name: portions[place] if place < len(portions) else {} for name, portions in parts.items()}
+        for place in range(max(1, *map(len, parts.values())))
+    ]
+
+
+def _portions(values: Data) -> list[Data]:
+    names = list(values)
+    starts = range(0, len(names), PORTION)
+    return [{name: values[name] for name in names[start : start + PORTION]} for start in starts]

@@ -87,6 +87,31 @@ class TaskResults(Mapping[str, Any]):
         return len(self._results)
 
 
+class LastResult(Mapping[str, Any]):
+    """The result before a task, or in its rules its own, by the names that cases have for it."""
+
+    NAMES = ("result", "response", "data", "this")
+
+    def __init__(self, result: Any, bodies: Bodies) -> None:  # noqa: ANN401 - plain data
+        self._result = result
+        self._bodies = bodies
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.NAMES
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - plain data
+        if name not in self.NAMES:
+            raise KeyError(name)
+        found = ResultView(self._result, {"status": "done"}, self._bodies)
+        return {"data": found} if name == "this" else found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.NAMES)
+
+    def __len__(self) -> int:
+        return len(self.NAMES)
+
+
 class Elements(Mapping[str, Any]):
     """The elements of the loops whose items a step run is on the way of, by the names of their iterators."""
 
@@ -267,8 +292,12 @@ def pipeline_scope(
     task_args: Data,
     outer_results: Data,
     outcome: Data | None = None,
+    shows_last: bool = False,
 ) -> Scope:
-    """The scope of a task's fields and, with an outcome, of its rules."""
+    """The scope of a task's fields and, with an outcome, of its rules.
+
+    `shows_last`: the last result has the names that it has in cases, where nothing else is called so.
+    """
     bodies = around.bodies
     names = around.reserved()
     if frame.values:
@@ -296,6 +325,8 @@ def pipeline_scope(
         around.results,
         names["workload"],
     ]
+    if shows_last and (outcome is not None or frame.last is not None):
+        layers.append(LastResult(frame.prev if outcome is None else outcome["result"], bodies))
     return Scope(names, layers)
 
 

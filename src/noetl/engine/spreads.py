@@ -30,7 +30,7 @@ def begin_spread(turn: Turn, step: Step, run: StepRun) -> None:
         source = spread.source
         items = source.evaluate(scope) if isinstance(source, Template) else render(source, scope)
         width = spread.max_in_flight
-        most = number(width, scope)
+        most = number(width, scope, "max_in_flight")
     except TemplateError as problem:
         fail_step(turn, run, error_data(problem.code, f"the loop's `in`: {problem.message}", step=step.name))
         return

@@ -41,7 +41,11 @@ class BlockFrame(Part):
     args: Any = {}
     """What the pipelines inside see as their arguments."""
     written: Data = {}
-    """What its finished iterations wrote to `ctx`."""
+    """What its finished iterations wrote to `ctx`, without a reducer."""
+    reduce: dict[str, str] = {}
+    """The reducers of keys of `ctx`, where its iterations run at once and no loop around it has one."""
+    noted: dict[int, dict[str, list[Any]]] = {}
+    """What its finished iterations wrote to those keys: combined when the block ends."""
 
 
 class CaseFrame(Part):
@@ -109,6 +113,8 @@ class Frame(Part):
     polled_since: float | None = None
     since: float | None = None
     """When the running task began, in seconds since 1970: a wait goes on from there."""
+    begun: str = ""
+    """The start that was told of last: which attempt of which call began when."""
     wake_at: float | None = None
     """A retry waits until then, in seconds since 1970."""
     block: BlockFrame | None = None

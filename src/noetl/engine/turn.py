@@ -52,6 +52,8 @@ class Turn:
         self._mask = mask
         self.distributed = distributed
         self.facts: list[Fact] = []
+        self.happened: set[str] = set()
+        """The types of the facts."""
         self.stored: list[StoredBody] = []
         """Values that were too large for their event."""
         self.reused_items: tuple[str, dict[int, Any]] = ("", {})
@@ -67,6 +69,7 @@ class Turn:
             self._remove_commands(fact)
         fold(self.state, fact)
         self.facts.append(fact)
+        self.happened.add(fact.event_type)
 
     def _remove_commands(self, fact: Fact) -> None:
         run = self.state.runs.get(str(fact.step_run_id))

@@ -19,10 +19,11 @@ from noetl.template import Scope, Template
 def materialise(workload: dict[str, Value], payload: Data, execution_id: str) -> Data:
     """The merged and rendered workload; TemplateError where a value cannot be rendered."""
     merged = merge(workload, payload)
-    ready: Data = {}
-    waiting = {name: _needs(value, merged) for name, value in merged.items()}
+    # What came with the payload alone is data: a large one is not looked through.
+    ready: Data = {name: value for name, value in merged.items() if name not in workload}
+    waiting = {name: _needs(value, merged) for name, value in merged.items() if name in workload}
     while waiting:
-        free = [name for name, needs in waiting.items() if needs.isdisjoint(waiting)]
+        free = [name for name, needs in waiting.items() if waiting.keys().isdisjoint(needs)]
         if not free:
             raise TemplateValueError("these workload values need each other: " + ", ".join(sorted(waiting)))
         scope = Scope({"workload": ready, "execution_id": execution_id}, [ready])

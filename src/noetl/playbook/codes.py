@@ -142,6 +142,8 @@ CODES: Final[dict[str, Code]] = {
             "name.args": "An argument is read that no way passes.",
             "sql.trusted_text": "A value is put into a SQL text as it is.",
             "name.field": "A field is read that does not exist.",
+            "secret.kept": "A keychain value goes where the log keeps it, and arrives as `***`.",
+            "knob.idle": "A knob has no effect where it stands.",
         },
     ),
 }

@@ -7,7 +7,10 @@ both read them by this. Nothing here waits.
 from __future__ import annotations
 
 import math
+from typing import Final
 
+AS_WRITTEN: Final = "seconds as a number, or `250ms`, `5s`, `2m`, `1h`, `1d`"
+"""What a duration looks like, for those who wrote none."""
 UNITS = (("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86400.0))
 
 

@@ -197,7 +197,7 @@ class ToolContext(Protocol):
         """When this call began, in seconds since 1970; one that a crash broke off keeps its beginning."""
         ...
 
-    def free_name(self, name: str) -> object:
+    async def free_name(self, name: str) -> object:
         """What a name stands for that code uses without defining it; KeyError where it is nothing."""
         ...
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from noetl.store.open import is_postgres
-from noetl.store.protocol import StoreError
+from noetl.store.protocol import STATEMENT_SECONDS, StoreError
 from noetl.store.registry_protocol import RegistryStore
 from noetl.store.registry_sqlite import open_sqlite_registry
 
 
-async def open_registry(url: str, *, create: bool = True) -> RegistryStore:
+async def open_registry(
+    url: str, *, create: bool = True, statement_seconds: float = STATEMENT_SECONDS
+) -> RegistryStore:
     """SQLite is made and brought up to date where it is missing; PostgreSQL must have its tables."""
     if not is_postgres(url):
         return open_sqlite_registry(url, create=create)
@@ -19,4 +21,4 @@ async def open_registry(url: str, *, create: bool = True) -> RegistryStore:
         raise StoreError(
             "A store on PostgreSQL needs the driver: install it with `pip install 'noetl[postgres]'`."
         ) from missing
-    return await open_postgres_registry(url)
+    return await open_postgres_registry(url, statement_seconds=statement_seconds)

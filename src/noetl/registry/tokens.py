@@ -1,4 +1,4 @@
-"""API tokens: random, shown once, stored as a digest, each with one role.
+"""API tokens: random, shown once, stored as a digest, each with one role; a worker's may be bound to pools.
 
 A token that was good a moment ago is not looked up again for a few seconds; a revocation is known at once
 where it was made, and elsewhere when that time is over. Nothing here knows HTTP.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
+from collections.abc import Sequence
 from typing import Final, NamedTuple, cast
 
 import msgspec
@@ -16,6 +17,7 @@ import msgspec
 from noetl.errors import NoetlError
 from noetl.ids import Clock, Snowflakes, timestamp
 from noetl.registry.roles import ROLES, Role
+from noetl.registry.runtime import NAME as POOL_NAME
 from noetl.store.registry_protocol import RegistryStore, TokenRow
 
 PREFIX: Final = "noetl_"
@@ -23,6 +25,8 @@ PREFIX: Final = "noetl_"
 RANDOM_BYTES: Final = 32
 FORM: Final = re.compile(re.escape(PREFIX) + r"[A-Za-z0-9_-]{43}")
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.@-]{0,199}")
+WORKER: Final = "worker"
+MOST_POOLS: Final = 50
 REMEMBER_SECONDS: Final = 5.0
 MOST_REMEMBERED: Final = 10_000
 ATTEMPTS: Final = 3
@@ -51,6 +55,8 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: str | None
     last_used_at: str | None
     revoked_at: str | None
+    pools: tuple[str, ...] = ()
+    """Whose work a worker may take with it; none named: any."""
 
 
 class IssuedToken(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,7 +83,9 @@ class Tokens:
         self._remember_seconds = remember_seconds
         self._known: dict[str, _Remembered] = {}
 
-    async def create(self, name: str, role: str, *, lasts_seconds: float | None = None) -> IssuedToken:
+    async def create(
+        self, name: str, role: str, *, lasts_seconds: float | None = None, pools: Sequence[str] = ()
+    ) -> IssuedToken:
         if not NAME.fullmatch(name):
             raise TokenError(
                 "the name of a token begins with a letter or `_` and has at most 200 letters, digits, `_`, "
@@ -87,6 +95,7 @@ class Tokens:
             raise TokenError(f"there is no role `{role[:60]}`: {', '.join(ROLES)}")
         if lasts_seconds is not None and lasts_seconds <= 0:
             raise TokenError("a token lasts longer than no time")
+        _check_pools(role, pools)
         now = self._clock.now()
         text = PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
         for _ in range(ATTEMPTS):
@@ -97,6 +106,7 @@ class Tokens:
                 digest=digest_of(text),
                 created_at=now,
                 expires_at=None if lasts_seconds is None else now + lasts_seconds,
+                pools=",".join(pools),
             )
             if await self._store.add_token(row):
                 return IssuedToken(text=text, token=_shown(row))
@@ -156,6 +166,16 @@ def digest_of(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+def _check_pools(role: str, pools: Sequence[str]) -> None:
+    if pools and role != WORKER:
+        raise TokenError(f"only a token with the role `{WORKER}` can be bound to pools")
+    if len(pools) > MOST_POOLS:
+        raise TokenError(f"a token is bound to at most {MOST_POOLS} pools")
+    for pool in pools:
+        if not POOL_NAME.fullmatch(pool):
+            raise TokenError(f"`{pool[:60]}` cannot be the name of a pool")
+
+
 def _shown(row: TokenRow) -> Token:
     return Token(
         id=row.token_id,
@@ -165,6 +185,7 @@ def _shown(row: TokenRow) -> Token:
         expires_at=_written(row.expires_at),
         last_used_at=_written(row.last_used_at),
         revoked_at=_written(row.revoked_at),
+        pools=tuple(row.pools.split(",")) if row.pools else (),
     )
 
 

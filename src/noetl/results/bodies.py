@@ -5,8 +5,11 @@ A body is written to a temporary file and renamed when it is whole, so a name al
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import hashlib
 import os
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
@@ -68,6 +71,20 @@ class FileBodies:
             schema_hint={"media_type": media_type},
         )
 
+    async def executions(self) -> list[str]:
+        """Those that have bodies here."""
+        if not self._folder.is_dir():
+            return []
+        found = await asyncio.to_thread(lambda: list(self._folder.glob("*/results")))
+        return [each.parent.name for each in found if is_execution_id(each.parent.name)]
+
+    async def forget(self, execution_id: str) -> None:
+        """Removes the bodies of an execution; its other files stay."""
+        place = self._folder / execution_id
+        await asyncio.to_thread(shutil.rmtree, place / "results", ignore_errors=True)
+        with contextlib.suppress(OSError):  # something else lies there
+            place.rmdir()
+
     def path(self, ref: ResultRef) -> Path:
         """Where the body of a reference lies; ResultGoneError where it does not."""
         path = (self._folder / ref.key).resolve()
@@ -89,6 +106,11 @@ class FileBodies:
                 yield piece
         if digest.hexdigest() != ref.checksum:
             raise ResultDamagedError(f"the stored result {ref.ref} does not have its checksum")
+
+
+def is_execution_id(name: str) -> bool:
+    """What else lies in a folder or a bucket is none of ours."""
+    return name.isascii() and name.isdecimal() and len(name) < 20
 
 
 async def _pieces(body: bytes | AsyncIterator[bytes]) -> AsyncIterator[bytes]:

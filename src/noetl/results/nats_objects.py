@@ -13,7 +13,12 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from noetl.records.result_ref import ResultRef
-from noetl.results.bodies import ResultDamagedError, ResultGoneError, ResultStoreError
+from noetl.results.bodies import (
+    ResultDamagedError,
+    ResultGoneError,
+    ResultStoreError,
+    is_execution_id,
+)
 from noetl.results.spooled import Spooled
 
 if TYPE_CHECKING:
@@ -84,6 +89,30 @@ class NatsObjectBodies:
                 raise ResultDamagedError(f"the stored result {ref.ref} does not have its checksum")
             async for piece in arrived.pieces():
                 yield piece
+
+    async def executions(self) -> list[str]:
+        """Those that have bodies here."""
+        names = {name.partition("/")[0] for name in await self._names()}
+        return [name for name in names if is_execution_id(name)]
+
+    async def forget(self, execution_id: str) -> None:
+        """Removes the bodies of an execution."""
+        for name in await self._names():
+            if name.startswith(f"{execution_id}/"):
+                with _translated(name):
+                    await (await self._objects()).delete(name)
+
+    async def _names(self) -> list[str]:
+        # Imported already where there is a connection.
+        from nats.js.errors import NotFoundError  # noqa: PLC0415
+
+        with _translated("all bodies"):
+            async with asyncio.timeout(TRANSFER_SECONDS):
+                try:
+                    found = await (await self._objects()).list(ignore_deletes=True)
+                except NotFoundError:  # it is empty
+                    return []
+        return [each.name for each in found if each.name is not None]
 
     async def _objects(self) -> ObjectStore:
         # Imported already where there is a connection.

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
 from noetl.records.result_ref import ResultRef
-from noetl.results.bodies import FileBodies, ResultDamagedError, ResultGoneError, ResultStoreError
+from noetl.results.bodies import (
+    FileBodies,
+    ResultDamagedError,
+    ResultGoneError,
+    ResultStoreError,
+    is_execution_id,
+)
 from noetl.results.spooled import PIECE, Spooled
 
 if TYPE_CHECKING:
@@ -68,6 +74,48 @@ class UrlBodies:
                 raise ResultDamagedError(f"the stored result {ref.ref} does not have its checksum")
             async for piece in arrived.pieces():
                 yield piece
+
+
+class BucketBodies:
+    """The bodies under the URL of a bucket, for who takes away what nobody needs any more."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url.rstrip("/")
+
+    async def executions(self) -> list[str]:
+        """Those that have bodies here."""
+        bucket = _bucket(self._url)
+        # Found by `_bucket`.
+        from obstore import list_with_delimiter_async  # noqa: PLC0415
+        from obstore.exceptions import BaseError  # noqa: PLC0415
+
+        try:
+            found = await list_with_delimiter_async(bucket)
+        except BaseError as error:
+            raise ResultStoreError(f"{self._url} does not list its results: {error}") from error
+        names = [prefix.rstrip("/") for prefix in found["common_prefixes"]]
+        return [name for name in names if is_execution_id(name)]
+
+    async def forget(self, execution_id: str) -> None:
+        """Removes the bodies of an execution."""
+        bucket = _bucket(self._url)
+        # Found by `_bucket`.
+        from obstore import delete_async  # noqa: PLC0415
+        from obstore import list as listed  # noqa: PLC0415
+        from obstore.exceptions import BaseError  # noqa: PLC0415
+
+        try:
+            async for page in listed(bucket, f"{execution_id}/results/"):
+                await delete_async(bucket, [each["path"] for each in page])
+        except BaseError as error:
+            raise ResultStoreError(f"{self._url} does not remove results: {error}") from error
+
+
+def place_at(url: str) -> FileBodies | BucketBodies:
+    """Where the bodies of a store named by a URL lie; ResultStoreError where it is no URL of ours."""
+    if not is_url(url):
+        raise ResultStoreError(f"`{url}` names no store of results: write an s3://, gs:// or file:// URL")
+    return FileBodies(_folder(url)) if url.startswith("file://") else BucketBodies(url)
 
 
 def is_url(store: object) -> bool:

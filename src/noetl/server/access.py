@@ -116,7 +116,7 @@ async def delete_credential(parts: Given, identifier: Identifier) -> Credential:
 
 @post("/api/tokens", summary="Make a token; it is shown this once")
 async def create_token(parts: Given, data: JSONBody[TokenRequest]) -> IssuedToken:
-    return await parts.tokens.create(data.name, data.role, lasts_seconds=data.lasts_seconds)
+    return await parts.tokens.create(data.name, data.role, lasts_seconds=data.lasts_seconds, pools=data.pools)
 
 
 @get("/api/tokens", summary="All tokens, without what opens anything")

@@ -27,14 +27,15 @@ from noetl.server.auth import Guard, caller_of
 from noetl.server.observer import Observer
 from noetl.server.options import ServerOptions
 from noetl.server.parts import Caller, Given, Parts
+from noetl.server.problems import EVERY_HEADERS
 from noetl.server.problems import HANDLERS as PROBLEM_HANDLERS
+from noetl.server.quick_routes import QuickRoutes
 from noetl.server.request_bodies import StrictRequest
 from noetl.server.request_log import RequestLog
 
 BEAT_SECONDS: Final = 10.0
 AGAIN_SECONDS: Final = 1.0
 """How long after a failure background work is taken up again."""
-HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 
 Background = Callable[[], Awaitable[None]]
 
@@ -103,9 +104,10 @@ def create_app(
         request_max_body_size=parts.options.max_report_bytes,
     )
     others = [each for each in known if each not in commands.WORKER_HANDLERS]
+    guard = Guard(parts)
     app = Api(
         route_handlers=[*others, large, *description_handlers(known)],
-        guards=[Guard(parts)],
+        guards=[guard],
         dependencies={
             "parts": Provide(lambda: parts, sync_to_thread=False),
             "caller": Provide(_caller, sync_to_thread=False),
@@ -113,14 +115,15 @@ def create_app(
         exception_handlers=PROBLEM_HANDLERS,
         request_class=StrictRequest,
         request_max_body_size=parts.options.max_body_bytes,
-        response_headers=HEADERS,
+        response_headers=EVERY_HEADERS,
         openapi_config=None,
         logging_config=None,
         lifespan=[lambda _: _running(parts, jobs)],
     )
     app.parts = parts
     inner: ASGIApp = app.asgi_handler
-    app.asgi_handler = RequestLog(inner, parts.observer.metrics)
+    quick = QuickRoutes(inner, parts, guard, EVERY_HEADERS)
+    app.asgi_handler = RequestLog(quick, parts.observer.metrics)
     return app
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 import structlog
 from litestar.connection import ASGIConnection
 from litestar.handlers import BaseRouteHandler
+from litestar.types import Scope
 
 from noetl.records.report import PROTOCOL
 from noetl.registry.roles import allows
@@ -45,29 +46,36 @@ class Guard:
 
     async def __call__(self, connection: Connection, handler: BaseRouteHandler) -> None:
         template = str(connection.scope.get("path_template", connection.scope["path"]))
-        method = str(connection.scope.get("method", "GET"))
+        await self.admit(connection.scope, template, connection.headers)
+
+    async def admit(self, scope: Scope, template: str, headers: Mapping[str, str]) -> Caller:
+        """Who calls, if that one may; RequestError otherwise. The names of headers are in small letters."""
+        method = str(scope.get("method", "GET"))
         policy = policy_of(method, template)
-        caller = await self._caller(connection)
-        connection.scope[CALLER] = caller  # type: ignore[typeddict-unknown-key]
+        address = scope.get("client")
+        host = address[0] if address else ""
+        caller = await self._caller(headers, host)
+        scope[CALLER] = caller  # type: ignore[typeddict-unknown-key]
         structlog.contextvars.bind_contextvars(caller=caller.name)
         if policy is None:
             raise ForbiddenError("nobody may call this: the route has no policy")
         if policy.permission != PUBLIC:
-            self._count(connection, caller, for_workers=policy.for_workers)
-        check_protocol(connection.headers.get(PROTOCOL_HEADER))
+            self._count(host, caller, for_workers=policy.for_workers)
+        check_protocol(headers.get(PROTOCOL_HEADER))
         permission = policy.permission
         if permission == "public" or not caller.is_checked:
-            return
+            return caller
         if caller is NOBODY:
             raise MissingTokenError("this needs a token: send it as `Authorization: Bearer …`")
         if permission != "known" and not allows(caller.role, permission):
             raise ForbiddenError(f"a token with the role `{caller.role}` does not have `{permission}`")
+        return caller
 
-    async def _caller(self, connection: Connection) -> Caller:
+    async def _caller(self, headers: Mapping[str, str], host: str) -> Caller:
         if not self._parts.options.auth:
-            check_browser(connection.headers, self._parts.options)
+            check_browser(headers, self._parts.options)
             return LOCAL
-        given = connection.headers.get("authorization")
+        given = headers.get("authorization")
         if given is None:
             return NOBODY
         if not given.lower().startswith(SCHEME):
@@ -75,14 +83,13 @@ class Guard:
         # A wrong token is counted against the address it came from: guessing must not be free.
         token = await self._parts.tokens.verify(given[len(SCHEME) :].strip())
         if token is None:
-            self._count(connection, NOBODY, for_workers=False)
+            self._count(host, NOBODY, for_workers=False)
             raise InvalidTokenError("the token is not known, or it has expired or was revoked")
-        return Caller(token.name, token.role)
+        return Caller(token.name, token.role, pools=token.pools)
 
-    def _count(self, connection: Connection, caller: Caller, *, for_workers: bool) -> None:
+    def _count(self, host: str, caller: Caller, *, for_workers: bool) -> None:
         rates = self._workers if for_workers and caller is not NOBODY else self._people
-        client = connection.client
-        key = f"token {caller.name}" if caller is not NOBODY else f"address {client.host if client else ''}"
+        key = f"token {caller.name}" if caller is not NOBODY else f"address {host}"
         wait = rates.wait_of(key)
         if wait > 0.0:
             raise RateExceededError(

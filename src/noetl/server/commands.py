@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from litestar import Request, get, post
 from litestar.params import JSONBody, PathParameter, QueryParameter
+from litestar.types import Receive
 
 from noetl.client.wire import (
     ChildRequest,
@@ -48,7 +49,7 @@ from noetl.records.report import (
 )
 from noetl.server.auth import check_protocol
 from noetl.server.parts import Asking, Caller, Given, Parts
-from noetl.server.problems import RequestError
+from noetl.server.problems import ForbiddenError, RequestError
 from noetl.server.views import queue_row
 
 MOST_REMEMBERED: Final = 100_000
@@ -100,14 +101,21 @@ async def _checked(parts: Parts, caller: Caller, command_id: str, lease: HeldLea
 async def claim(
     request: Request[Any, Any, Any], parts: Given, caller: Asking, data: JSONBody[Claim]
 ) -> Claimed[Any]:
+    return await claimed(parts, caller, data, request.receive)
+
+
+async def claimed(parts: Parts, caller: Caller, data: Claim, receive: Receive) -> Claimed[Any]:
+    """`receive` tells when the caller breaks the connection off."""
     check_protocol(data.protocol)
+    if not caller.may_take_from(data.pool):
+        raise ForbiddenError(f"this token is bound to other pools than `{data.pool[:60]}`")
     asked = msgspec.structs.replace(
         data, worker_id=caller.worker_id(data.worker_id), limit=max(1, min(data.limit, 1_000))
     )
     asked = msgspec.structs.replace(asked, wait_seconds=0.0)
     loop = asyncio.get_running_loop()
     until = loop.time() + max(0.0, min(data.wait_seconds, parts.options.max_wait_seconds))
-    gone = asyncio.create_task(_left(request))
+    gone = asyncio.create_task(_left(receive))
     try:
         await asyncio.sleep(0)  # a caller that has gone already is noticed before anything is leased to it
         # Work for a worker that has gone would only wait for its lease to run out.
@@ -123,9 +131,9 @@ async def claim(
         gone.cancel()
 
 
-async def _left(request: Request[Any, Any, Any]) -> None:
+async def _left(receive: Receive) -> None:
     """Waits until the caller breaks the connection off."""
-    while (await request.receive())["type"] != "http.disconnect":
+    while (await receive())["type"] != "http.disconnect":
         pass
 
 
@@ -152,6 +160,10 @@ async def heartbeat(parts: Given, caller: Asking, data: JSONBody[Beat]) -> BeatR
 @post("/api/events/batch", summary="Report what happened under leases", status_code=200)
 async def report(parts: Given, caller: Asking, data: JSONBody[Report]) -> ReportReply:
     """Each lease gets its verdict; one that is over does not hinder the others."""
+    return await reported(parts, caller, data)
+
+
+async def reported(parts: Parts, caller: Caller, data: Report) -> ReportReply:
     check_protocol(data.protocol)
     held, refused = [], []
     for each in data.leases:
@@ -162,7 +174,11 @@ async def report(parts: Given, caller: Asking, data: JSONBody[Report]) -> Report
                 Verdict(command_id=each.lease.command_id, verdict="refused", stop=True, reason=OVER)
             )
     worker_id = caller.worker_id(data.worker_id)
-    reply = await parts.control.report(msgspec.structs.replace(data, worker_id=worker_id, leases=tuple(held)))
+    # What was done under a lease counts; only the work that would come along with the answer is held back.
+    slots = data.free_slots if caller.may_take_from(data.pool) else 0
+    reply = await parts.control.report(
+        msgspec.structs.replace(data, worker_id=worker_id, leases=tuple(held), free_slots=slots)
+    )
     parts.owners.note(worker_id, reply.commands)
     return msgspec.structs.replace(reply, verdicts=(*reply.verdicts, *refused)) if refused else reply
 

@@ -78,6 +78,17 @@ async def start(
     idempotency_key: IdempotencyKey = None,
     trace: TraceParent = None,
 ) -> Response[Started]:
+    execution_id = await begun(parts, data, idempotency_key, trace)
+    return Response(
+        Started(execution_id=execution_id),
+        status_code=201,
+        headers={"Location": f"/api/executions/{execution_id}"},
+    )
+
+
+async def begun(
+    parts: Parts, data: StartRequest, idempotency_key: str | None = None, trace: str | None = None
+) -> str:
     path, version = _playbook(data)
     if data.parent_execution_id is not None:
         await found_row(parts, data.parent_execution_id)
@@ -92,11 +103,7 @@ async def start(
     )
     execution_id = await parts.control.start(request)
     bind_contextvars(execution_id=execution_id)
-    return Response(
-        Started(execution_id=execution_id),
-        status_code=201,
-        headers={"Location": f"/api/executions/{execution_id}"},
-    )
+    return execution_id
 
 
 def _playbook(data: StartRequest) -> tuple[str, int | None]:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import structlog
 
 from noetl.errors import NoetlError
-from noetl.ids import Clock
+from noetl.ids import Clock, made_at
 from noetl.records.event import Event
 from noetl.registry.caller_secrets import CallerSecrets
 from noetl.store.protocol import Store
@@ -37,6 +37,16 @@ class Chore(NamedTuple):
     work: CleanUp
 
 
+class BodyPlace(Protocol):
+    """Somewhere outside the store where bodies of results lie, those of one deployment alone."""
+
+    async def executions(self) -> list[str]:
+        """Those that have bodies there."""
+        ...
+
+    async def forget(self, execution_id: str) -> None: ...
+
+
 class Housekeeping:
     def __init__(
         self,
@@ -46,6 +56,7 @@ class Housekeeping:
         callers: CallerSecrets,
         chores: Sequence[Chore] = (),
         retention_days: float | None = None,
+        places: Sequence[BodyPlace] = (),
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """`retention_days`: how long executions are kept once they are over; None: for ever."""
@@ -53,11 +64,13 @@ class Housekeeping:
         self._clock = clock
         self._callers = callers
         self._retention_days = retention_days
+        self._places = places
         self._sleep = sleep
         self._ended: list[str] = []
         self._chores = [*chores, Chore("secrets of executions that are over", self.forget_ended)]
         if retention_days is not None:
             self._chores.append(Chore("executions past their retention", self._forget_old))
+            self._chores.append(Chore("results of executions that are forgotten", self.forget_bodies))
 
     def event(self, event: Event) -> None:
         """Hears of each event once it is committed."""
@@ -107,6 +120,21 @@ class Housekeeping:
         if ended:
             await self._callers.forget(ended)
         return len(ended)
+
+    async def forget_bodies(self) -> int:
+        """Bodies outside the store whose execution is not in it, and began before the time of retention.
+
+        The time stands in the id. It keeps off those that are about to begin, and a deployment with a longer
+        time of retention that was given the same place by mistake loses nothing that it could not lose here.
+        """
+        assert self._retention_days is not None
+        gone, oldest = 0, self._clock.now() - self._retention_days * DAY
+        for place in self._places:
+            for execution_id in await place.executions():
+                if made_at(execution_id) < oldest and await self._store.execution(execution_id) is None:
+                    await place.forget(execution_id)
+                    gone += 1
+        return gone
 
     async def _forget_old(self) -> int:
         assert self._retention_days is not None

@@ -67,11 +67,17 @@ class Metrics:
             buckets=REQUEST_SECONDS,
             registry=made,
         )
+        # Looking up what labels stand for costs more than counting.
+        self._events_of: dict[str, Counter] = {}
+        self._requests_of: dict[tuple[str, str, int], Histogram] = {}
         self._kinds: OrderedDict[str, TaskKinds] = OrderedDict()
         self._waiting: deque[_Done] = deque(maxlen=MOST_WAITING)
 
     def event(self, event: Event) -> None:
-        self._events.labels(event.event_type).inc()
+        counter = self._events_of.get(event.event_type)
+        if counter is None:
+            counter = self._events_of[event.event_type] = self._events.labels(event.event_type)
+        counter.inc()
         match event.event_type:
             case "command.expired":
                 self._expiries.inc()
@@ -85,7 +91,12 @@ class Metrics:
         self._decide.observe(seconds)
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
-        self._requests.labels(method, route, str(status)).observe(seconds)
+        timer = self._requests_of.get((method, route, status))
+        if timer is None:
+            timer = self._requests_of[method, route, status] = self._requests.labels(
+                method, route, str(status)
+            )
+        timer.observe(seconds)
 
     def _task_done(self, event: Event) -> None:
         outcome: Mapping[str, Any] = event.payload.get("outcome") or {}

@@ -24,6 +24,8 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_body_bytes: int = 10 * 1024 * 1024
     max_report_bytes: int = 64 * 1024 * 1024
     """Of a worker's reports and of a result body."""
+    request_seconds: float = 20.0
+    """How long a request may take to arrive; a large body gets more, by the rate at which it comes."""
     requests_per_second: float = 100.0
     """Of one token that is not a worker's, or one address without a token; 0: any number."""
     request_burst: int = 400

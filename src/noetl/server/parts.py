@@ -123,6 +123,11 @@ class Caller(NamedTuple):
     role: str
     is_checked: bool = True
     """False on a server that does not ask who calls."""
+    pools: tuple[str, ...] = ()
+    """Those its token is bound to; none: any."""
+
+    def may_take_from(self, pool: str) -> bool:
+        return not self.pools or pool in self.pools
 
     def worker_id(self, given: str) -> str:
         """The name of one of the caller's workers, which no other token's worker has."""

@@ -20,6 +20,8 @@ from noetl.errors import NoetlError
 from noetl.playbook.diagnostics import Diagnostic
 
 PROBLEM_TYPE: Final = "application/problem+json"
+EVERY_HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
+"""What every answer has, good or bad."""
 REQUEST_ID: Final = "noetl.request_id"
 """The key of the request's id in its scope."""
 
@@ -69,11 +71,13 @@ CODE_OF: Final[dict[int, str]] = {
     403: "auth.forbidden",
     404: "route.unknown",
     405: "method.unknown",
+    408: "request.slow",
     413: "request.too_large",
     415: "request.media_type",
     422: "request.invalid",
     426: "worker.protocol",
     429: "rate.exceeded",
+    431: "request.head_too_large",
     500: "server.fault",
 }
 """The code of what the HTTP layer itself refuses."""
@@ -179,11 +183,18 @@ def problem_response(
     instance = request.scope.get(REQUEST_ID)
     told = msgspec.structs.replace(problem, instance=None if instance is None else str(instance))
     return Response(
-        msgspec.json.encode(told), status_code=problem.status, media_type=PROBLEM_TYPE, headers=headers or {}
+        msgspec.json.encode(told),
+        status_code=problem.status,
+        media_type=PROBLEM_TYPE,
+        headers={**(headers or {}), **EVERY_HEADERS},
     )
 
 
 def _of_ours(request: Request[Any, Any, Any], error: NoetlError) -> Response[bytes]:
+    return problem_response(request, *_ours(error))
+
+
+def _ours(error: NoetlError) -> tuple[Problem, dict[str, str]]:
     status = status_of(error.code)
     detail = error.message
     if status == 500:
@@ -202,7 +213,7 @@ def _of_ours(request: Request[Any, Any, Any], error: NoetlError) -> Response[byt
         errors=error.errors if isinstance(error, RequestError) else (),
         diagnostics=error.diagnostics if isinstance(error, RequestError) else (),
     )
-    return problem_response(request, problem, headers)
+    return problem, headers
 
 
 def _of_http(request: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:
@@ -235,14 +246,24 @@ def _of_http(request: Request[Any, Any, Any], error: HTTPException) -> Response[
 
 
 def _of_anything(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    return problem_response(request, _fault(error))
+
+
+def _fault(error: Exception) -> Problem:
     _log.error("request failed", exc_info=error)
-    problem = Problem(
+    return Problem(
         title="Internal Server Error",
         status=500,
         code="server.fault",
         detail="the server failed; its log says more",
     )
-    return problem_response(request, problem)
+
+
+def told_of(error: Exception, request_id: object) -> tuple[Problem, dict[str, str]]:
+    """The problem document of an error, and the headers that go with it."""
+    problem, headers = _ours(error) if isinstance(error, NoetlError) else (_fault(error), {})
+    instance = None if request_id is None else str(request_id)
+    return msgspec.structs.replace(problem, instance=instance), headers
 
 
 HANDLERS: Final[ExceptionHandlersMap] = {

@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 import re
 import secrets
+import sys
 import time
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 import structlog
 from litestar.enums import ScopeType
@@ -47,21 +48,22 @@ class RequestLog:
                 message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode())]
             await send(message)
 
-        with structlog.contextvars.bound_contextvars(request_id=request_id, **_about(scope)):
-            try:
-                await self._app(scope, receive, told)
-            finally:
-                seconds = time.perf_counter() - began
-                route = str(scope.get("path_template") or "unknown")
-                self._metrics.request(scope["method"], route, status, seconds)
-                log = _log.debug if _is_routine(scope["method"], route) and status < 400 else _log.info
-                log(
-                    "request",
-                    method=scope["method"],
-                    path=scope["path"],
-                    status=status,
-                    ms=round(seconds * 1000, 3),
-                )
+        bound = structlog.contextvars.bind_contextvars(request_id=request_id, **_about(scope))
+        try:
+            await self._app(scope, receive, told)
+        finally:
+            seconds = time.perf_counter() - began
+            route = str(scope.get("path_template") or "unknown")
+            self._metrics.request(scope["method"], route, status, seconds)
+            log = _log.debug if _is_routine(scope["method"], route) and status < 400 else _log.info
+            log(
+                "request",
+                method=scope["method"],
+                path=scope["path"],
+                status=status,
+                ms=round(seconds * 1000, 3),
+            )
+            structlog.contextvars.reset_contextvars(**bound)
 
 
 def _request_id(scope: Scope) -> str:
@@ -84,33 +86,50 @@ def _about(scope: Scope) -> dict[str, str]:
     return {"execution_id": parts[3]} if named else {}
 
 
+class Lines:
+    """What a logger of the server writes to: whole lines, one write for each."""
+
+    __slots__ = ("_write", "name")
+
+    def __init__(self, stream: TextIO, name: str) -> None:
+        self._write = stream.write
+        self.name = name
+
+    def line(self, written: str) -> None:
+        self._write(written + "\n")
+
+    debug = info = warning = error = critical = line
+
+
 def configure_logs(level: str) -> None:
     """JSON lines on standard error, those of the web server's own logger included."""
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_log_level,
+        structlog.processors.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
+    rendering: list[Any] = [
+        # Without the local variables: tokens, payloads and whole requests are among them.
+        structlog.processors.ExceptionRenderer(
+            structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+        ),
+        structlog.processors.JSONRenderer(),
+    ]
+    stream = sys.stderr
+    # Our own lines do not go through the standard library: every execution has some of them.
     structlog.configure(
-        processors=[
-            structlog.stdlib.filter_by_level,
-            *shared,
-            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
-        ],
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        wrapper_class=structlog.stdlib.BoundLogger,
+        processors=[*shared, *rendering],
+        logger_factory=lambda name: Lines(stream, name),
+        # One that is not wanted costs no more than a call that returns.
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         cache_logger_on_first_use=True,
     )
-    handler = logging.StreamHandler()
+    handler = logging.StreamHandler(stream)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
-            processors=[
-                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                structlog.processors.dict_tracebacks,
-                structlog.processors.JSONRenderer(),
-            ],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *rendering],
         )
     )
     root = logging.getLogger()

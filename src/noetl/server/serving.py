@@ -6,15 +6,21 @@ then the background work; a second signal ends it at once.
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from types import FrameType
+from typing import Final
 
 import structlog
 import uvicorn
 
 from noetl.server.app import Api
+from noetl.server.http_connections import LimitedConnection, check_paces
 from noetl.server.options import check_exposure
 from noetl.server.request_log import configure_logs
+
+TICKS: Final = 5
+"""The web server's clock ticks ten times a second: how many of them pass between looks at slow requests."""
 
 _log = structlog.get_logger("noetl.server")
 
@@ -28,6 +34,12 @@ class GentleServer(uvicorn.Server):
         # The library would raise the signal again when it has stopped serving, before the rest is closed.
         self.force_exit = self.should_exit
         self.should_exit = True
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % TICKS == 0:
+            now = asyncio.get_running_loop().time()
+            check_paces(self.server_state.connections, now, self._api.parts.options.request_seconds)
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         # Before connections are waited for: those that are held open must let go.
@@ -48,6 +60,8 @@ async def serve(app: Api, *, sockets: list[socket.socket] | None = None) -> None
         log_config=None,
         access_log=False,
         lifespan="on",
+        http=LimitedConnection,
+        ws="none",
         timeout_graceful_shutdown=options.shutdown_seconds,
         timeout_keep_alive=75,
         server_header=False,

@@ -70,14 +70,12 @@ async def render(parts: Given, data: JSONBody[RenderRequest]) -> Rendered:
     await found_row(parts, data.execution_id)
     state: ExecutionState = await parts.control.state(data.execution_id)
     steps = {each.name: await whole(parts, each.result) for each in step_views(state)}
+    workload, ctx, variables = [
+        await whole(parts, dict(each)) for each in (state.workload, state.ctx, state.vars)
+    ]
     scope = Scope(
-        {
-            "workload": dict(state.workload),
-            "ctx": dict(state.ctx),
-            "vars": dict(state.vars),
-            "execution_id": state.execution_id,
-        },
-        [data.payload, dict(state.ctx), dict(state.vars), steps, dict(state.workload)],
+        {"workload": workload, "ctx": ctx, "vars": variables, "execution_id": state.execution_id},
+        [data.payload, ctx, variables, steps, workload],
     )
     # A template may use its whole budget of work; others need the event loop meanwhile.
     result = await asyncio.to_thread(_rendered, data.template, scope, Budget())

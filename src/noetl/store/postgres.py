@@ -19,13 +19,21 @@ from noetl.store.codec import decode_event, decode_iteration_result, decode_json
 from noetl.store.leases import LONGEST_LEASE, waiting_order
 from noetl.store.listing import list_query
 from noetl.store.postgres_changes import Fields, prepare
-from noetl.store.postgres_connections import Connections, Pool
+from noetl.store.postgres_connections import (
+    LONG_STATEMENT_SECONDS,
+    Connection,
+    Connections,
+    Pool,
+    connect,
+    limited,
+)
 from noetl.store.postgres_errors import store_error
 from noetl.store.postgres_housekeeping import Housekeeping
 from noetl.store.postgres_schema import require_schema
 from noetl.store.postgres_text import escaped, number_of, number_or_none, unescaped
 from noetl.store.postgres_writer import Writer
 from noetl.store.protocol import (
+    STATEMENT_SECONDS,
     Append,
     BodyRow,
     CatalogEntry,
@@ -44,19 +52,20 @@ from noetl.store.queries import queries
 _QUERIES: Final = queries("postgres")
 
 
-def open_postgres(url: str) -> PostgresStore:
+def open_postgres(url: str, *, statement_seconds: float = STATEMENT_SECONDS) -> PostgresStore:
     """The store at `postgresql://…`; StoreError where it cannot be reached, or lacks this schema."""
     require_schema(url)
-    return PostgresStore(url)
+    return PostgresStore(url, statement_seconds)
 
 
 class PostgresStore:
     """A store; see `noetl.store.protocol.Store`. It belongs to the event loop that first uses it."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, statement_seconds: float = STATEMENT_SECONDS) -> None:
+        """`statement_seconds`: how long the database may take over a statement before it is given up."""
         self._url = url
-        self._writer = Writer(url)
-        self._connections = Connections(url)
+        self._writer = Writer(url, statement_seconds)
+        self._connections = Connections(url, seconds=statement_seconds)
         self._housekeeping = Housekeeping(self._connections)
 
     async def close(self) -> None:
@@ -104,8 +113,12 @@ class PostgresStore:
 
         The log goes by whole weeks, so what ended in the week of that moment stays until it is over.
         """
-        (found,) = await self._rows("forget_before", moment=moment)
-        await self._rows("forget_start_keys", moment=moment)
+        # There may be much to remove, so it has a connection and a time of its own.
+        connection = await connect(self._url, LONG_STATEMENT_SECONDS)
+        async with connection:
+            with limited(connection, LONG_STATEMENT_SECONDS):
+                (found,) = await self._fetched(connection, _QUERIES["forget_before"], {"moment": moment})
+                await self._fetched(connection, _QUERIES["forget_start_keys"], {"moment": moment})
         return int(found["forgotten"])
 
     async def start_key(self, key: str, execution_id: str, now: float) -> str:
@@ -282,12 +295,17 @@ class PostgresStore:
 
     async def _found(self, query: str, values: Mapping[str, object]) -> list[Fields]:
         async with self._connections.one() as connection:
-            try:
-                cursor = await connection.execute(query, escaped(values), binary=True)
-                found = await cursor.fetchall() if cursor.description else []
-            except psycopg.Error as error:
-                raise store_error(error, self._url) from error
+            found = await self._fetched(connection, query, values)
         return [{name: unescaped(value) for name, value in row.items()} for row in found]
+
+    async def _fetched(
+        self, connection: Connection, query: str, values: Mapping[str, object]
+    ) -> list[dict[str, Any]]:
+        try:
+            cursor = await connection.execute(query, escaped(values), binary=True)
+            return await cursor.fetchall() if cursor.description else []
+        except psycopg.Error as error:
+            raise store_error(error, self._url) from error
 
 
 def _command(row: Fields) -> CommandRow:

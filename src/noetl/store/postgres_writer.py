@@ -18,10 +18,10 @@ import psycopg
 from noetl.errors import NoetlError
 from noetl.store.idempotency import KeyReusedError, says_the_same
 from noetl.store.postgres_changes import Batch, PreparedChange
-from noetl.store.postgres_connections import Connection, connect, is_alive
+from noetl.store.postgres_connections import Connection, connect, is_alive, limited
 from noetl.store.postgres_errors import is_lost, is_to_be_repeated, store_error
 from noetl.store.postgres_text import unescaped
-from noetl.store.protocol import AppendConflict, LeaseFenced, StoreError
+from noetl.store.protocol import STATEMENT_SECONDS, AppendConflict, LeaseFenced, StoreError
 from noetl.store.queries import queries
 
 MOST_CHANGES: Final = 256
@@ -44,8 +44,10 @@ class _Request:
 class Writer:
     """Has a connection of its own, which is opened again whenever it was lost."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, seconds: float = STATEMENT_SECONDS) -> None:
+        """`seconds`: how long one call may take."""
         self._url = url
+        self._seconds = seconds
         self._connection: Connection | None = None
         self._waiting: deque[_Request] = deque()
         self._writing: asyncio.Task[None] | None = None
@@ -137,8 +139,9 @@ class Writer:
         for attempt in range(1, ATTEMPTS + 1):
             connection = await self._living()
             try:
-                cursor = await connection.execute(_APPEND, parameters, binary=True)
-                return await cursor.fetchall()
+                with limited(connection, self._seconds):
+                    cursor = await connection.execute(_APPEND, parameters, binary=True)
+                    return await cursor.fetchall()
             except psycopg.Error as error:
                 if not is_to_be_repeated(error) or attempt == ATTEMPTS:
                     raise
@@ -150,7 +153,7 @@ class Writer:
         if self._connection is not None:
             await self._connection.close()
             self._connection = None
-        self._connection = await connect(self._url)
+        self._connection = await connect(self._url, self._seconds)
         return self._connection
 
 

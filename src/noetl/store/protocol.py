@@ -8,12 +8,16 @@ append continues the log it was decided on, and that a key is not used for two d
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 import msgspec
 
 from noetl.errors import NoetlError
 from noetl.records.event import Event
+
+STATEMENT_SECONDS: Final = 20.0
+"""How long a database may take over a statement. A worker waits half a minute for an answer, and has to get
+one."""
 
 
 class StoreError(NoetlError):

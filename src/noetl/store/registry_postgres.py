@@ -14,6 +14,7 @@ import psycopg
 
 from noetl.store.postgres_connections import Connection, Connections
 from noetl.store.postgres_errors import store_error
+from noetl.store.protocol import STATEMENT_SECONDS
 from noetl.store.queries import queries
 from noetl.store.registry_queries import MOMENTS, Found, QueryRegistry, Statement
 
@@ -23,9 +24,11 @@ _QUERIES: Final = queries("postgres", "registry")
 _MOMENTS: Final = frozenset(MOMENTS)
 
 
-async def open_postgres_registry(url: str, *, connections: int = CONNECTIONS) -> QueryRegistry:
+async def open_postgres_registry(
+    url: str, *, connections: int = CONNECTIONS, statement_seconds: float = STATEMENT_SECONDS
+) -> QueryRegistry:
     """A registry with connections of its own; its tables must be there (`noetl db init`)."""
-    return QueryRegistry(PostgresRunner(url, Connections(url, connections)))
+    return QueryRegistry(PostgresRunner(url, Connections(url, connections, statement_seconds)))
 
 
 class PostgresRunner:

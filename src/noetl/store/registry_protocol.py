@@ -61,6 +61,8 @@ class TokenRow(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: float | None = None
     last_used_at: float | None = None
     revoked_at: float | None = None
+    pools: str = ""
+    """With commas between them; empty: any."""
 
 
 class SessionRow(msgspec.Struct, frozen=True, kw_only=True):

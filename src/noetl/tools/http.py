@@ -24,10 +24,11 @@ class Tls(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     verify: Annotated[bool, Meta(description="Whether the server's certificate is checked.")] = True
     ca: Annotated[
-        str | None, Meta(description="A file with the certificates to trust instead of the system's.")
+        str | None,
+        Meta(description="The certificates to trust instead of the system's: PEM text, or a file."),
     ] = None
-    cert: Annotated[str | None, Meta(description="A file with the client's certificate.")] = None
-    key: Annotated[str | None, Meta(description="A file with the client's private key.")] = None
+    cert: Annotated[str | None, Meta(description="The client's certificate: PEM text, or a file.")] = None
+    key: Annotated[str | None, Meta(description="The client's private key: PEM text, or a file.")] = None
 
 
 class HttpConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,6 +8,8 @@ the environment the worker was started in.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import hashlib
 import socket
 import ssl
 from collections.abc import Mapping
@@ -21,8 +23,11 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from noetl.records.protocols import ToolContext
 from noetl.tools.addresses import AddressPolicy, AddressRefusedError
 from noetl.tools.http_direct import DirectRequests
+from noetl.tools.paths import PathRefusedError, under
 
 KEPT_ALIVE_SECONDS: Final = 30.0
+PEM_MARK: Final = "-----BEGIN "
+"""A text with this in it is a certificate or a key, not the name of a file."""
 
 
 class HttpPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,31 +115,56 @@ async def tls_context(context: ToolContext, tls: Mapping[str, Any]) -> ssl.SSLCo
     if not tls:
         return True
     verify = tls.get("verify", True) not in (False, None)
-    files = {name: _file(context.folder, tls[name]) for name in ("ca", "cert", "key") if tls.get(name)}
-    if "key" in files and "cert" not in files:
+    given = {name: _pem(name, context.folder, tls[name]) for name in ("ca", "cert", "key") if tls.get(name)}
+    if "key" in given and "cert" not in given:
         raise TlsError("`tls.key` needs `tls.cert` beside it")
 
     async def make() -> ssl.SSLContext:
-        return await asyncio.to_thread(_make_context, verify, files)
+        return await asyncio.to_thread(_make_context, verify, given)
 
-    # A certificate that was renewed in place is another one.
-    stamps = ",".join(f"{name}={path}@{path.stat().st_mtime_ns}" for name, path in files.items())
+    stamps = ",".join(f"{name}={_stamp(pem)}" for name, pem in given.items())
     return await context.shared(f"http.tls:{verify}:{stamps}", make)
 
 
-def _file(folder: Path, written: object) -> Path:
-    path = folder / str(written)
+def _pem(name: str, folder: Path, written: object) -> Path | bytes:
+    """What a field of `tls` holds: the certificate or key itself, or a file in the execution's folder."""
+    text = str(written)
+    if PEM_MARK in text:
+        return text.encode()
+    try:
+        path = under(folder, text)
+    except PathRefusedError as refused:
+        raise TlsError(
+            f"`tls.{name}`: {refused}; give the file's text instead, from a keychain entry of kind `file`"
+        ) from None
     if not path.is_file():
-        raise TlsError("a file that `tls` names does not exist")
+        raise TlsError(f"`tls.{name}`: there is no such file in the execution's folder")
     return path
 
 
-def _make_context(verify: bool, files: Mapping[str, Path]) -> ssl.SSLContext:
-    ca, cert = files.get("ca"), files.get("cert")
+def _stamp(pem: Path | bytes) -> str:
+    """A certificate that was renewed in place is another one."""
+    if isinstance(pem, bytes):
+        return hashlib.sha256(pem).hexdigest()
+    return f"{pem}@{pem.stat().st_mtime_ns}"
+
+
+def _make_context(verify: bool, given: Mapping[str, Path | bytes]) -> ssl.SSLContext:
+    # What runs programs is loaded for the few calls that have certificates of their own.
+    from noetl.tools.programs import unnamed_file  # noqa: PLC0415
+
     try:
-        made = ssl.create_default_context(cafile=None if ca is None else str(ca))
-        if cert is not None:
-            made.load_cert_chain(cert, files.get("key"))
+        with contextlib.ExitStack() as files:
+            # OpenSSL reads keys from files only; a text becomes one that no other process can find.
+            names = {
+                name: f"/dev/fd/{files.enter_context(unnamed_file(pem))}"
+                if isinstance(pem, bytes)
+                else str(pem)
+                for name, pem in given.items()
+            }
+            made = ssl.create_default_context(cafile=names.get("ca"))
+            if "cert" in names:
+                made.load_cert_chain(names["cert"], names.get("key"))
     except OSError as error:  # ssl.SSLError is one
         raise TlsError(
             f"the certificates that `tls` names cannot be loaded ({type(error).__name__})"

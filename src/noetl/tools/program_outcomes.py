@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping
 from typing import Any
 
 from noetl.records.outcome import Outcome
 from noetl.records.protocols import ToolCall, ToolContext
 from noetl.tools.outcomes import failed, ok
+from noetl.tools.processes.limits import Limits
 from noetl.tools.programs import Ended, OutputLimitError, Program, run_program, text_of
 
 
@@ -33,14 +35,25 @@ async def outcome_of(call: ToolCall, context: ToolContext, started: float, progr
             details={"limit": limit},
             shell={"exit_code": None},
         )
-    return _judged(call, started, ended)
+    return _judged(call, started, ended, program.limits)
 
 
-def _judged(call: ToolCall, started: float, ended: Ended) -> Outcome:
+def _judged(call: ToolCall, started: float, ended: Ended, limits: Limits) -> Outcome:
     result = text_of(ended.stdout)
     details = {"stderr": ended.stderr_tail} if ended.stderr_tail else {}
     if ended.code == 0:
         return ok(call, started, result, shell={"exit_code": 0})
+    overrun = _overrun(ended.code, limits)
+    if overrun is not None:
+        return failed(
+            call,
+            started,
+            "process.limit",
+            overrun,
+            details=details,
+            result=result,
+            shell={"exit_code": None if ended.code < 0 else ended.code},
+        )
     if ended.code < 0:
         return failed(
             call,
@@ -61,3 +74,14 @@ def _judged(call: ToolCall, started: float, ended: Ended) -> Outcome:
         result=result,
         shell={"exit_code": ended.code},
     )
+
+
+def _overrun(code: int, limits: Limits) -> str | None:
+    """What it had too much of, if a limit ended it; a shell tells of its children by 128 + the signal."""
+    number = -code if code < 0 else code - 128
+    if number == signal.SIGXCPU and limits.cpu_seconds is not None:
+        seconds = f"{limits.cpu_seconds:g} s of CPU time"
+        return f"the program used more than {seconds} (`spec.resources.cpu_seconds`)"
+    if number == signal.SIGXFSZ and limits.file_bytes is not None:
+        return f"the program wrote a file of over {limits.file_bytes} bytes (`spec.resources.file_bytes`)"
+    return None

@@ -24,6 +24,7 @@ from typing import IO, Any, Final
 
 import msgspec
 
+from noetl.tools.processes.folders import OwnFolder, remove_abandoned_once
 from noetl.tools.processes.guardian import SHELL, TAG_VARIABLE
 from noetl.tools.processes.limits import Limits, ulimits
 from noetl.tools.processes.orphans import adopt_orphans, end_orphans, family
@@ -104,11 +105,10 @@ def folder_of(written: object, folder: Path) -> Path:
 async def run_program(program: Program, log: Callable[[str], None]) -> Ended:
     """Starts it, waits for it and ends its group; `log` gets its standard error line by line."""
     with contextlib.ExitStack() as files:
-        temporary = files.enter_context(
-            tempfile.TemporaryDirectory(prefix="noetl-", ignore_cleanup_errors=True)
-        )
-        tag = f"{family()}-{Path(temporary).name}"
-        env = {"PATH": PATH, "LANG": "C.UTF-8", "HOME": str(program.cwd), "TMPDIR": temporary}
+        remove_abandoned_once()
+        temporary = files.enter_context(OwnFolder())
+        tag = f"{family()}-{temporary.name}"
+        env = {"PATH": PATH, "LANG": "C.UTF-8", "HOME": str(program.cwd), "TMPDIR": str(temporary)}
         passed = []
         argv = list(program.argv)
         if program.text is not None:
@@ -119,7 +119,7 @@ async def run_program(program: Program, log: Callable[[str], None]) -> Ended:
             env["NOETL_AUTH"] = f"/dev/fd/{passed[-1]}"
         stdin = files.enter_context(unnamed_file(program.stdin or b""))
         if program.sandbox is not None:
-            argv = _in_sandbox(program, program.sandbox, argv, Path(temporary))
+            argv = _in_sandbox(program, program.sandbox, argv, temporary)
         adopt_orphans()
         child = _start(program, argv, env | dict(program.env) | {TAG_VARIABLE: tag}, passed, stdin)
         try:

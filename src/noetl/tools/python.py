@@ -6,6 +6,7 @@ playbook must not cost the imports that running one does.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -15,6 +16,8 @@ from noetl.records.tool import ToolDescription
 from noetl.tools.auth import Auth
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from noetl.records.outcome import Outcome
     from noetl.records.protocols import ToolCall, ToolContext
 
@@ -40,7 +43,12 @@ DESCRIPTION = ToolDescription(
 
 
 async def run(call: ToolCall, context: ToolContext) -> Outcome:
+    return await _run_python()(call, context)
+
+
+@cache
+def _run_python() -> Callable[[ToolCall, ToolContext], Awaitable[Outcome]]:
     # asyncio, sockets and subprocesses: some thirty milliseconds that `validate` would pay for nothing
     from noetl.tools.processes.python_call import run_python  # noqa: PLC0415
 
-    return await run_python(call, context)
+    return run_python

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -23,6 +22,7 @@ from noetl.records.protocols import ToolCall, ToolContext
 from noetl.tools.call_failures import CallFailedError
 from noetl.tools.outcomes import failed, failed_with
 from noetl.tools.paths import PathRefusedError, under
+from noetl.tools.processes.folders import OwnFolder
 from noetl.tools.processes.guardian import SHELL
 from noetl.tools.processes.limits import limits_from
 from noetl.tools.processes.sandbox import Sandbox, sandbox_for
@@ -122,8 +122,7 @@ def _local(source: str, folder: Path) -> Path:
 
 
 def _copy(copies: ExitStack, name: str, content: bytes) -> Path:
-    folder = copies.enter_context(tempfile.TemporaryDirectory(prefix="noetl-script-"))
-    path = Path(folder, name or "script")
+    path = copies.enter_context(OwnFolder()) / (name or "script")
     path.write_bytes(content)
     return path
 

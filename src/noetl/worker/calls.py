@@ -14,25 +14,26 @@ import msgspec
 
 from noetl.engine.bodies import BodiesNeeded, is_ref
 from noetl.engine.limits import reference
+from noetl.engine.masking import shown
 from noetl.engine.state import Data
-from noetl.errors import NoetlError, TemplateError
+from noetl.errors import NoetlError, TemplateError, UndefinedNameError
 from noetl.ids import timestamp
+from noetl.playbook.check.names import INSTEAD, RESULT_NAMES
 from noetl.playbook.check.sql import DIALECTS
-from noetl.playbook.durations import parse_duration
+from noetl.playbook.durations import AS_WRITTEN, parse_duration
 from noetl.playbook.model import Task
 from noetl.records.outcome import Outcome, OutcomeError, OutcomeMeta, outcome_to_data
 from noetl.records.protocols import ToolCall, ToolContext, ToolKind
 from noetl.records.result_ref import RESULT_REF
 from noetl.secrets.redaction import Redactor
 from noetl.template import Scope, Template
+from noetl.worker.quiet import QuietReport
 
 INLINE_BYTES: Final = 62 * 1024
 """A result above this is stored, so that its event stays under the limit of events."""
 EXTRACTED_BYTES: Final = 8 * 1024
 """The fields that a reference shows without its body are smaller than this together."""
 MARK_OF_REFERENCES: Final = msgspec.json.encode(RESULT_REF)
-QUIET_SECONDS: Final = 0.2
-"""How long a task may run before its start is reported on its own."""
 
 
 class Refused(Exception):  # noqa: N818 - not an error: an outcome on its way out
@@ -42,6 +43,13 @@ class Refused(Exception):  # noqa: N818 - not an error: an outcome on its way ou
         super().__init__(message)
         self.kind = kind
         self.message = message
+
+
+def _refused(error: TemplateError) -> Refused:
+    """The error of a template; who reads a result that is not there hears by which names there may be one."""
+    if isinstance(error, UndefinedNameError) and error.name.partition(".")[0] in RESULT_NAMES:
+        return Refused(error.code, f"{error.message}; {INSTEAD}")
+    return Refused(error.code, error.message)
 
 
 def render_args(args: Any, scope: Scope, redactor: Redactor) -> Any:  # noqa: ANN401 - plain data
@@ -68,7 +76,7 @@ def render_call(
         kind=task.kind,
         config=_rendered_config(task.config, task.kind, sql_fields, scope, redactor),
         args=args,
-        spec={name: _rendered(value, scope, redactor, name) for name, value in spec.items()},
+        spec=_rendered_spec(spec, scope, redactor),
         execution_id=execution_id,
         step=step,
         task_label=label,
@@ -76,6 +84,24 @@ def render_call(
         attempt=attempt,
         action_id=action_id,
     )
+
+
+def _rendered_spec(spec: Data, scope: Scope, redactor: Redactor) -> Data:
+    """The knobs of a task; a limit of time that is none would let it run for ever."""
+    rendered: Data = {name: _rendered(value, scope, redactor, name) for name, value in spec.items()}
+    limit = rendered.get("timeout")
+    if isinstance(limit, dict):
+        for name, part in limit.items():
+            if part is not None:
+                _require_duration(f"timeout.{name}", part)
+    elif limit is not None or isinstance(spec.get("timeout"), Template):
+        _require_duration("timeout", limit)
+    return rendered
+
+
+def _require_duration(name: str, found: object) -> None:
+    if parse_duration(found) is None:
+        raise Refused("spec.invalid", f"`{name}` must be a duration ({AS_WRITTEN}), but it is {shown(found)}")
 
 
 def _rendered_config(
@@ -104,7 +130,7 @@ def _rendered_sql(text: Template, kind: object, scope: Scope, redactor: Redactor
     try:
         return render_sql(text, scope, dialect, on_secret=lambda found: redactor.register(found, name))
     except TemplateError as error:
-        raise Refused(error.code, error.message) from error
+        raise _refused(error) from error
 
 
 def _rendered(value: Any, scope: Scope, redactor: Redactor, name: str = "args") -> Any:  # noqa: ANN401
@@ -118,7 +144,7 @@ def _rendered(value: Any, scope: Scope, redactor: Redactor, name: str = "args") 
         if isinstance(value, list):
             return [_rendered(item, scope, redactor, name) for item in value]
     except TemplateError as error:
-        raise Refused(error.code, error.message) from error
+        raise _refused(error) from error
     return value
 
 
@@ -151,12 +177,14 @@ def within(call: ToolCall, seconds: float | None) -> ToolCall:
     return msgspec.structs.replace(call, spec={**call.spec, "timeout": timeout})
 
 
-def _time_left(kind: ToolKind, call: ToolCall, context: ToolContext, now: float) -> float | None:
+def _time_left(
+    kind: ToolKind, call: ToolCall, context: ToolContext, now: Callable[[], float]
+) -> float | None:
     """A call that only waits goes on under a later lease, and its time goes on with it."""
     limit = time_limit(call.spec)
     if limit is None or not kind.DESCRIPTION.waits:
         return limit
-    return max(0.0, context.began + limit - now)
+    return max(0.0, context.began + limit - now())
 
 
 async def run_tool(
@@ -164,17 +192,16 @@ async def run_tool(
     call: ToolCall,
     context: ToolContext,
     *,
-    on_quiet: Callable[[], Awaitable[None]],
+    quiet: QuietReport,
     now: Callable[[], float],
 ) -> Outcome:
-    """Runs the tool; `on_quiet` is awaited once if it takes longer than a moment.
+    """Runs the tool; `quiet` tells of it if it takes longer than a moment.
 
     The tool runs in the task of its caller: one task more for each call would cost more than a small call.
     """
     began = time.monotonic()
-    quiet = _QuietReport(on_quiet)
     try:
-        outcome = await _within(_time_left(kind, call, context, now()), kind, call, context, began, now)
+        outcome = await _within(_time_left(kind, call, context, now), kind, call, context, began, now)
     except asyncio.CancelledError:
         quiet.stop()
         raise
@@ -210,44 +237,6 @@ async def _within(
             call, began, now(), "timeout", f"it did not finish within {allowed:g} seconds", retryable=True
         )
     return outcome
-
-
-class _QuietReport:
-    """Tells of a task that has begun, if it has not ended after a moment.
-
-    Should that find that the lease is over, the tool is stopped, and whoever runs it hears why.
-    """
-
-    def __init__(self, tell: Callable[[], Awaitable[None]]) -> None:
-        self._tell = tell
-        self._caller = asyncio.current_task()
-        self._telling: asyncio.Future[None] | None = None
-        self._timer = asyncio.get_running_loop().call_later(QUIET_SECONDS, self._begin)
-
-    def _begin(self) -> None:
-        self._telling = asyncio.ensure_future(self._tell())
-        self._telling.add_done_callback(self._told)
-
-    def _told(self, telling: asyncio.Future[None]) -> None:
-        if not telling.cancelled() and telling.exception() is not None and self._caller is not None:
-            self._caller.cancel()
-
-    def stop(self) -> None:
-        """Ends it with the tool's cancellation; raises what kept it from telling, if that was the cause."""
-        self._timer.cancel()
-        telling = self._telling
-        if telling is None or telling.cancel():
-            return
-        problem = None if telling.cancelled() else telling.exception()
-        if problem is not None and self._caller is not None and self._caller.uncancel() == 0:
-            raise problem
-
-    async def settle(self) -> None:
-        """Waits until what was begun is told."""
-        self._timer.cancel()
-        self._caller = None
-        if self._telling is not None:
-            await self._telling
 
 
 def failure(

@@ -131,7 +131,8 @@ class CaseCalls:
                 lambda outcome=outcome, scope=scope, now=now, chance=chance: (
                     repeat(task, outer, outcome, scope, pipeline.around.bodies, now=now, chance=chance)
                     or Then("continue")
-                )
+                ),
+                task.label,
             )
             if then.do == "fail":
                 outcome = {**outcome, "status": "error", "error": then.error}

@@ -177,11 +177,12 @@ class CaseRecord:
             names["_attempt"] = about["attempt"]
         return with_names(scope, names) if names else scope
 
-    async def evaluate(self, evaluate: Any) -> Any:  # noqa: ANN401 - whatever is evaluated
+    async def evaluate(self, evaluate: Any, task: str | None = None) -> Any:  # noqa: ANN401 - whatever it is
+        """`task`: the one that fails with what cannot be evaluated."""
         try:
             return await with_bodies(evaluate, self.lease.load_body)
         except TemplateError as error:
-            raise Failed({"kind": error.code, "message": error.message, "retryable": False}) from error
+            raise Failed({"kind": error.code, "message": error.message, "retryable": False}, task) from error
 
     async def each(self, values: Data) -> Data:
         found: Data = await self.evaluate(lambda: render_each(values, self.scope(self.frame.event)))

@@ -322,7 +322,7 @@ class CaseRun:
             "priority": action.priority,
             "policy": policy,
             "branch": branch.id,
-            "delay": await record.evaluate(lambda: seconds(action.delay, scope)),
+            "delay": await record.evaluate(lambda: seconds(action.delay, scope, "delay")),
         }
         frame.routes.append(route)
         if policy == "end_step":

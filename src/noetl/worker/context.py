@@ -7,12 +7,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
+from noetl.engine.bodies import is_ref
 from noetl.engine.state import Waits
 from noetl.errors import NoetlError
 from noetl.playbook.model import Task
 from noetl.records.protocols import ChildEnd, ResultBodies, ToolCall
 from noetl.records.report import ChildCall, TakenSignal
-from noetl.worker.calls import time_limit
+from noetl.worker.calls import time_limit, with_bodies
 from noetl.worker.parking import PATIENCE_SECONDS
 from noetl.worker.redacted_results import NotedResults, RedactedResults
 
@@ -91,13 +92,19 @@ class TaskContext:
     async def shared(self, key: str, make: Callable[[], Awaitable[Shared]]) -> Shared:
         return await self._lease.worker.shared(key, make)
 
-    def free_name(self, name: str) -> object:
+    async def free_name(self, name: str) -> object:
         """The value of a name that code uses without binding it: the step's args, then the workload."""
-        around = self._lease.around
-        for layer in (around.args, around.workload):
-            if name in layer:
-                return layer[name]
+        for layer in (self._lease.around.args, self._lease.around.workload):
+            values = await self._whole(layer)
+            if name in values:
+                return await self._whole(values[name])
         raise KeyError(name)
+
+    async def _whole(self, value: Any) -> Any:  # noqa: ANN401 - plain data
+        """The value, or what a reference stands for."""
+        if not is_ref(value):
+            return value
+        return await with_bodies(lambda: self._lease.bodies.get(value), self._lease.load_body)
 
     def source_line(self, field: str) -> tuple[str, int] | None:
         """The file of the playbook and the line where the text of a field begins."""

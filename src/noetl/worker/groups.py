@@ -10,17 +10,17 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from noetl.engine.bodies import is_ref, parted
-from noetl.engine.frames import begin_iteration, iteration_path, left_to_run
-from noetl.engine.loops import conflict
+from noetl.engine.frames import begin_iteration, iteration_path, left_to_run, unreduced
+from noetl.engine.loops import conflict, unfit_write
 from noetl.engine.moments import value_names
-from noetl.engine.reducers import differing_key
+from noetl.engine.reducers import combined, differing_key
 from noetl.engine.scope import Iteration, holds, iter_names
 from noetl.engine.state import BlockFrame, Data
 from noetl.errors import TemplateError
 from noetl.playbook.model import Block, Guard, Loop, Node, Parallel, Sink, Task, Value, WorkbookEntry
 from noetl.records.report import ReportedEvent
 from noetl.template import Scope
-from noetl.worker.calls import Refused, render_args, with_bodies
+from noetl.worker.calls import Refused, render_args, shorten, with_bodies
 from noetl.worker.narration import Narrator
 
 if TYPE_CHECKING:
@@ -109,6 +109,7 @@ class GroupRun:
         running = frame.block
         assert running is not None
         if running.error is not None and not self._keeps_going:
+            self._combine(running)
             return running.error, None  # it failed under an earlier lease
         items = running.items
         if is_ref(items):
@@ -121,9 +122,37 @@ class GroupRun:
         error = await self.lease.run_together(
             left_to_run(running), self._width(running), lambda index: self._child(running, items, index)
         )
+        self._combine(running)
         if error is not None:
             return error, None
-        return await self._stored(group.result(running))
+        return await self._stored(await self._kept(group.result(running)))
+
+    def _reducers(self) -> dict[str, str]:
+        """Those this group combines itself; a loop around it that has one for a key takes every write."""
+        if self.group.loop is None or not self._is_parallel:
+            return {}
+        taken = {key for loop in self.pipeline.loops if loop.mode == "parallel" for key in loop.reduce}
+        return {key: reducer for key, reducer in self.group.loop.reduce.items() if key not in taken}
+
+    def _combine(self, running: BlockFrame) -> None:
+        """Applies what the iterations wrote to keys with a reducer, now that none of them runs any more."""
+        pipeline = self.pipeline
+        writes = combined(pipeline.around.ctx, running)
+        if writes:
+            running.noted = {}
+            pipeline.frame.writes.update(writes)
+            pipeline.pending += pipeline.take_writes(writes, self.lease.timestamp())
+            if pipeline.parallel:
+                pipeline.combined = writes
+
+    async def _kept(self, result: Any) -> Any:  # noqa: ANN401 - plain data
+        """The result, or the reference to it where it is too large for an event."""
+        short = shorten({"result": result}, self.lease.execution_id, {})
+        if short.key is None:
+            return result
+        ref = (await self.lease.kept(short, {}))["result"]
+        self.lease.bodies.keep(ref["ref"], result)
+        return ref
 
     async def _stored(self, result: Any) -> tuple[Data | None, Any]:  # noqa: ANN401 - plain data
         sink = self.group.sink
@@ -161,7 +190,8 @@ class GroupRun:
         if not isinstance(items, list):
             message = f"the loop's `in` of `{group.label}` gave no list"
             return {"kind": "loop.not_a_list", "message": message}, False
-        pipeline.frame.block = BlockFrame(items=items, total=len(items), args=args)
+        reducers = self._reducers()
+        pipeline.frame.block = BlockFrame(items=items, total=len(items), args=args, reduce=reducers)
         payload = {
             "block": group.label,
             "visit": pipeline.visit,
@@ -169,6 +199,8 @@ class GroupRun:
             "total": len(items),
             "args": args,
         }
+        if reducers:
+            payload["reduce"] = reducers
         pipeline.pending.append(
             pipeline.narrator.iterating("loop.started", lease.timestamp(), "in_progress", **payload)
         )
@@ -194,16 +226,18 @@ class GroupRun:
         about: Data = {"block": group.label, "visit": pipeline.visit}
         end = await child.run()
         at = lease.timestamp()
-        key = self._conflicting_key(running, child)
-        if key is not None:
-            problem = pipeline.located({"kind": "ctx.conflict", "message": conflict(key)}, group.label)
-            end = end._replace(error=end.error or problem)
+        problem = self._write_problem(running, child)
+        if problem is not None:
+            end = end._replace(error=end.error or pipeline.located(problem, group.label))
             about["conflict"] = True
-        elif child.frame.writes:
-            running.written.update(child.frame.writes)
-            pipeline.frame.writes.update(child.frame.writes)
-            if self._is_parallel:
-                child.pending += pipeline.take_writes(child.frame.writes, at)
+        else:
+            writes = unreduced(child.frame.writes, running)
+            running.written.update(writes)
+            pipeline.frame.writes.update(writes)
+            if child.frame.reduced:
+                running.noted[index] = child.frame.reduced
+            if writes and self._is_parallel:
+                child.pending += pipeline.take_writes(writes, at)
         if end.error is None:
             done = narrator.iterating("loop.iteration.done", at, "success", **about, result=end.result)
             running.results[index] = end.result
@@ -222,13 +256,16 @@ class GroupRun:
     def _is_parallel(self) -> bool:
         return self.group.loop is not None and self.group.loop.mode == "parallel"
 
-    def _conflicting_key(self, running: BlockFrame, child: Pipeline) -> str | None:
-        """A key of `ctx` that another iteration has written otherwise; those with a reducer are safe."""
+    def _write_problem(self, running: BlockFrame, child: Pipeline) -> Data | None:
+        """What is wrong with the writes of an iteration beside others; keys with a reducer are safe."""
         if not self._is_parallel:
             return None
         safe = {key for loop in child.loops for key in loop.reduce}
         writes = {key: value for key, value in child.frame.writes.items() if key not in safe}
-        return differing_key(running.written, writes)
+        key = differing_key(running.written, writes)
+        if key is not None:
+            return {"kind": "ctx.conflict", "message": conflict(key)}
+        return unfit_write(child.frame, running.reduce)
 
     def _begin(self, running: BlockFrame, items: list[Any], index: int) -> tuple[Pipeline, Narrator]:
         pipeline, lease, group = self.pipeline, self.lease, self.group
@@ -254,6 +291,7 @@ class GroupRun:
             loop=group.loop,
             results=group.sibling_results(running),
             args=running.args if isinstance(running.args, dict) else {},
+            reducers=running.reduce,
         )
         child.pending = events
         return child, narrator

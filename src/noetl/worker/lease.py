@@ -37,6 +37,7 @@ from noetl.worker.case_record import Failed
 from noetl.worker.cases import CaseRun
 from noetl.worker.context import TaskContext
 from noetl.worker.lanes import LoopShare, run_lanes
+from noetl.worker.lease_reports import LeaseReports
 from noetl.worker.narration import Narrator
 from noetl.worker.parking import PATIENCE_SECONDS, Parking
 from noetl.worker.pipeline import Pipeline, PipelineEnd, Stopped, is_single
@@ -82,6 +83,8 @@ class StepLease:
         self.max_task_runs = self.number(self.step.max_task_runs)
         self._task = asyncio.current_task()
         self.parking = Parking(self._stop_for_parking)
+        self._lanes: LeaseReports | None = None
+        """Gathers what is reported side by side."""
         self.signals: dict[int, str] = {}
         """The signals that calls of this lease have taken, by place: the id of the call."""
 
@@ -112,6 +115,9 @@ class StepLease:
             if self.parking.parked is None or self._task is None or self._task.uncancel() > 0:
                 raise
             await self._give_back(self.parking.parked)
+        finally:
+            if self._lanes is not None:
+                await self._lanes.close()
 
     def _stop_for_parking(self) -> None:
         if self._task is not None:
@@ -191,7 +197,10 @@ class StepLease:
         if is_ref(items):
             await self.load_body(items)
             items = self.bodies.get(items)
-        share = LoopShare(self, running.widths[self.context.lease], list(running.open))
+        width = running.widths[self.context.lease]
+        if width > 1:
+            self._lanes = LeaseReports(self._send)
+        share = LoopShare(self, width, list(running.open))
         run = partial(self._iteration, loop, running, items, share)
         if not self.plan.is_closed_by_worker(self.step):
             await share.run(run)
@@ -312,15 +321,20 @@ class StepLease:
 
     async def report(self, events: list[ReportedEvent], *, asks: bool = False) -> Verdict:
         """Waits until the events are in the log; Stopped if the lease is over."""
-        report = LeaseReport(lease=self.held, events=tuple(events), asks_for_iterations=asks)
-        try:
-            verdict = await self.worker.report(report)
-        except (LeaseLostError, NotWrittenError):
-            self.worker.given_up.add(self.held)
-            raise
+        verdict = await (
+            self._send(events, asks) if self._lanes is None else self._lanes.put(events, asks=asks)
+        )
         if verdict.stop:
             raise Stopped
         return verdict
+
+    async def _send(self, events: list[ReportedEvent], asks: bool) -> Verdict:
+        report = LeaseReport(lease=self.held, events=tuple(events), asks_for_iterations=asks)
+        try:
+            return await self.worker.report(report)
+        except (LeaseLostError, NotWrittenError):
+            self.worker.given_up.add(self.held)
+            raise
 
     async def sleep_until(self, moment: float, monotonic: float | None = None) -> None:
         """Sleeps until a moment in seconds since 1970; the lease may be given back meanwhile.
@@ -362,9 +376,9 @@ class StepLease:
             )
         return found
 
-    def seconds(self, written: float | Template) -> float:
+    def seconds(self, written: float | Template, name: str) -> float:
         """A duration that may be a template over what is known when the lease begins."""
-        return seconds(written, self.around.boundary(None))
+        return seconds(written, self.around.boundary(None), name)
 
     async def load_body(self, ref: Data) -> None:
         if ref["store"] in KEPT_BY_CONTROL:

@@ -12,10 +12,12 @@ from noetl.engine.bodies import whole
 from noetl.engine.frames import apply_task_done, finished_result, leave_block, writes_of
 from noetl.engine.moments import result_names, with_names
 from noetl.engine.pipeline import Ended, Then, action_id, after, asks_about_outcome, before, runaway, upcoming
+from noetl.engine.reducers import note_writes
 from noetl.engine.repeats import poll_ends, retries
 from noetl.engine.scope import Iteration, Surroundings, holds, pipeline_scope, with_task_args
 from noetl.engine.state import Data, Frame
 from noetl.errors import TemplateError
+from noetl.ids import timestamp
 from noetl.playbook.model import Block, Case, Loop, Node, Parallel, Poll, Sink, Task, WorkbookEntry
 from noetl.records.outcome import outcome_to_data
 from noetl.records.report import ReportedEvent
@@ -79,6 +81,7 @@ class Pipeline:
         call_args: Data | None = None,
         parallel: bool = False,
         entries: str = "",
+        noting: tuple[tuple[Frame, dict[str, str]], ...] = (),
     ) -> None:
         self.lease = lease
         self.body = body
@@ -93,9 +96,13 @@ class Pipeline:
         self.parallel = parallel
         self.entries = entries
         """The entries into the blocks around: two blocks, or two visits of one, count their items alike."""
+        self.noting = noting
+        """The iterations around, of blocks that combine what is written to `ctx`, with the reducers."""
         self.pending: list[ReportedEvent] = []
         self._rests_until: float | None = None
         """When a repetition that was decided here is due, by the clock that cannot be set."""
+        self.combined: Data = {}
+        """What a block in this pipeline has combined, where that is still to be told of."""
 
     @property
     def visit(self) -> str:
@@ -154,22 +161,30 @@ class Pipeline:
             "attempt": frame.attempt,
             "action_id": call_id,
         }
-        scope = self._scope(task, call_id)
+        scope = self._scope(task, call_id, shows_last=True)
         skipped = await with_bodies(lambda: before(task, frame, scope), lease.load_body)
         if skipped is not None:
-            return self._decided(task, {"status": "skipped", "result": None}, skipped, about)
+            outcome = {"status": "skipped", "result": None}
+            return self._decided(task, outcome, skipped, about, lease.timestamp())
         self.pending.append(self.narrator.task("task.started", lease.timestamp(), **about))
         outcome = await self.call_and_store(task, scope, about)
-        seen = self._scope(task, call_id, outcome) if asks_about_outcome(task) else scope
+        asks = asks_about_outcome(task)
+        seen = self._scope(task, call_id, outcome, shows_last=True) if asks else scope
         chance, now = lease.chance(), lease.now()
         then = await with_bodies(
             lambda: after(task, self.body, frame, outcome, seen, self.around.bodies, now=now, chance=chance),
             lease.load_body,
         )
-        return self._decided(task, outcome, then, about)
+        return self._decided(task, outcome, then, about, timestamp(now))
 
     def _scope(
-        self, task: Task, call_id: str, outcome: Data | None = None, args: Data | None = None
+        self,
+        task: Task,
+        call_id: str,
+        outcome: Data | None = None,
+        args: Data | None = None,
+        *,
+        shows_last: bool = False,
     ) -> Scope:
         return pipeline_scope(
             self.around,
@@ -180,6 +195,7 @@ class Pipeline:
             task_args={**self.call_args, **(args or {})},
             outer_results=self.outer_results,
             outcome=outcome,
+            shows_last=shows_last,
         )
 
     async def call_and_store(self, task: Task, scope: Scope, about: Data) -> Data:
@@ -212,9 +228,14 @@ class Pipeline:
         if self.frame.since is None:
             self.frame.since = lease.now()
         if task.poll is not None:
-            call = within(call, self._poll_left(task.poll, scope))
+            try:
+                call = within(call, self._poll_left(task.poll, scope))
+            except TemplateError as error:
+                wrong = Refused(error.code, error.message)
+                return lease.redacted(refusal(task.label, self.frame.attempt, lease.now(), wrong))
         context = lease.tool_context(tool, call, self.frame.since, self.commit)
-        raw = await run_tool(kind, call, context, on_quiet=self.commit, now=lease.now)
+        quiet = lease.worker.quiet.begin(self.commit)
+        raw = await run_tool(kind, call, context, quiet=quiet, now=lease.now)
         outcome: Data = lease.redactor.outcome(outcome_to_data(raw))
         about["log"] = context.taken_log()
         about["signal"] = context.signal
@@ -277,13 +298,15 @@ class Pipeline:
         )
         return call, task
 
-    def _decided(self, task: Task, outcome: Data, then: Then, about: Data) -> PipelineEnd | None:
-        """Records what was decided and moves the frame by it."""
+    def _decided(self, task: Task, outcome: Data, then: Then, about: Data, at: str) -> PipelineEnd | None:
+        """Records what was decided at a moment, and moves the frame by it."""
         log, signal = about.pop("log", None), about.pop("signal", None)
-        at = self.lease.timestamp()
         if self.lease.redactor.knows_secrets:  # what this pipeline goes on with is what the log will say
             redacted = self.lease.redacted
             then = then._replace(set_iter=redacted(then.set_iter), set_ctx=redacted(then.set_ctx))
+        if self.combined:
+            then = then._replace(set_ctx={**self.combined, **then.set_ctx})
+            self.combined = {}
         payload: Data = {"outcome": outcome, "then": then.to_data()}
         if log:
             payload["log"] = log
@@ -300,6 +323,8 @@ class Pipeline:
                 self.pending.append(self.narrator.step("ctx.patched", at, patch=then.set_ctx))
             else:
                 self.around.ctx = {**self.around.ctx, **then.set_ctx}
+            for frame, reducers in self.noting:
+                note_writes(frame.reduced, then.set_ctx, reducers)
         apply_task_done(self.frame, task.label, payload, at)
         # A clock that is set back in between makes no short wait long.
         self._rests_until = self.lease.worker.clock.monotonic() + then.delay
@@ -471,6 +496,9 @@ class Pipeline:
             return PipelineEnd(error=error)
         at, following = lease.timestamp(), frame.position + 1
         payload = {"block": node.label, "visit": self.visit, "result": result, "next": following}
+        patch, self.combined = self.combined, {}
+        if patch:
+            payload["patch"] = patch
         self.pending.append(self.narrator.iterating("loop.done", at, "success", **payload))
         leave_block(frame, node.label, result, following)
         return None
@@ -485,6 +513,7 @@ class Pipeline:
         loop: Loop | None,
         results: Data,
         args: Data,
+        reducers: dict[str, str],
     ) -> Pipeline:
         """A pipeline inside this one, with what it sees of it; one beside others has its own `ctx`."""
         is_beside_others = loop is not None and loop.mode == "parallel"
@@ -503,6 +532,7 @@ class Pipeline:
             call_args={**self.call_args, **args},
             parallel=self.parallel or is_beside_others,
             entries=self.visit,
+            noting=(*self.noting, (frame, reducers)) if reducers else self.noting,
         )
 
     def take_writes(self, writes: Data, at: str) -> list[ReportedEvent]:

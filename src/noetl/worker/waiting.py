@@ -123,7 +123,7 @@ class WaitingCase(CaseRun):
         lease = self.lease
         began = seconds_of(lease.context.scheduled_at)
         return {
-            name: began + lease.seconds(duration)
+            name: began + lease.seconds(duration, name)
             for name, duration in self.case.timers.items()
             if name not in lease.context.fired
         }

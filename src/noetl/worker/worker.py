@@ -22,7 +22,7 @@ from noetl.ids import Clock, timestamp
 from noetl.playbook.load import load
 from noetl.records.command import HeldLease
 from noetl.records.protocols import LeaseLostError, NotWrittenError, ResultBodies, ToolKind, WorkSource
-from noetl.records.report import AnyCommand, Claim, LeaseReport, Report, Verdict
+from noetl.records.report import AnyCommand, Claim, LeaseReport, Report, ReportReply, Verdict
 from noetl.records.result_ref import ref_from_data
 from noetl.records.tool import ToolDescription
 from noetl.results.bodies import decoded
@@ -30,15 +30,20 @@ from noetl.secrets.redaction import Redactor
 from noetl.worker.beats import Beats
 from noetl.worker.lease import StepLease
 from noetl.worker.narration import Narrator
+from noetl.worker.quiet import QuietTasks
 
 Shared = TypeVar("Shared")
 
 MOST_KNOWN: Final = 1_000
-"""Of how many executions the worker remembers secrets and stored results."""
+"""Of how many executions the worker remembers secrets."""
+MOST_WITH_BODIES: Final = 16
+"""Of how many it remembers stored results, which may be large; a lease keeps those it uses anyway."""
 CLAIM_SECONDS: Final = 20.0
 """How long a claim may be held back while there is nothing to do."""
 CLAIM_AT_ONCE: Final = 2
-"""Commands claimed in one go: few, so that the workers that wake up for a loop share its leases."""
+"""Commands claimed in one go: few, so that the workers that wake up for a loop share its leases. It doubles
+while there is more than that to claim: a long queue is not shared out by twos."""
+MOST_AT_ONCE: Final = 64
 
 
 class KnownPlaybook:
@@ -104,6 +109,8 @@ class Worker:
         """Leases that are over, or may be, while their work is being stopped: others go on with it."""
         self._beats = Beats(self) if beats else None
         self._freed = asyncio.Event()
+        self._claim_limit = CLAIM_AT_ONCE
+        self._reporting: set[asyncio.Future[ReportReply]] = set()
         self._draining = False
         self.is_stopping = False
         self._abandoning: set[asyncio.Task[None]] = set()
@@ -111,6 +118,7 @@ class Worker:
         self._redactors: dict[str, Redactor] = {}
         self._bodies: dict[str, Bodies] = {}
         self._random = random.Random()
+        self.quiet = QuietTasks()
 
     # --- claiming -----------------------------------------------------------------------------------------
 
@@ -135,10 +143,13 @@ class Worker:
         claim = Claim(
             worker_id=self.worker_id,
             pool=self.pool,
-            limit=min(free, CLAIM_AT_ONCE),
+            limit=min(free, self._claim_limit),
             wait_seconds=self._claim_seconds,
         )
-        for command in await self.source.claim(claim):
+        commands = await self.source.claim(claim)
+        is_full = len(commands) == self._claim_limit
+        self._claim_limit = min(2 * self._claim_limit, MOST_AT_ONCE) if is_full else CLAIM_AT_ONCE
+        for command in commands:
             self.begin(command)
 
     def begin(self, command: AnyCommand) -> None:
@@ -190,6 +201,9 @@ class Worker:
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
+        for sending in self._reporting:
+            sending.cancel()
+        await asyncio.gather(*self._reporting, return_exceptions=True)
         await asyncio.gather(*self._abandoning, return_exceptions=True)
         if self._beats is not None:
             await self._beats.stop()
@@ -240,12 +254,25 @@ class Worker:
     async def report(self, report: LeaseReport) -> Verdict:
         """Reports under one lease, and takes up the work that comes along with the answer."""
         free = 0 if self._draining else self.free_slots
-        reply = await self.source.report(
-            Report(worker_id=self.worker_id, leases=(report,), pool=self.pool, free_slots=free)
-        )
-        for command in reply.commands:
+        asked = Report(worker_id=self.worker_id, leases=(report,), pool=self.pool, free_slots=free)
+        if self._beats is None:  # nobody takes a lease away from a worker in the server's own process
+            reply = await self.source.report(asked)
+            for command in reply.commands:
+                self.begin(command)
+            return reply.verdicts[0]
+        # Whoever reports may be stopped meanwhile, for a beat finds its lease ended by this very report. The
+        # work in the answer is leased to this worker all the same, and nobody else would get it for long.
+        sending = asyncio.ensure_future(self.source.report(asked))
+        self._reporting.add(sending)
+        sending.add_done_callback(self._take_up)
+        return (await asyncio.shield(sending)).verdicts[0]
+
+    def _take_up(self, sending: asyncio.Future[ReportReply]) -> None:
+        self._reporting.discard(sending)
+        if sending.cancelled() or sending.exception() is not None or self.is_stopping:
+            return  # whoever reported hears of it
+        for command in sending.result().commands:
             self.begin(command)
-        return reply.verdicts[0]
 
     def abandon_child(self, lease: StepLease, call_id: str) -> None:
         """Lets a child be cancelled whose caller was stopped."""
@@ -270,7 +297,7 @@ class Worker:
 
     def bodies(self, execution_id: str) -> Bodies:
         """The stored results of an execution that are at hand."""
-        return _remembered(self._bodies, execution_id, Bodies)
+        return _remembered(self._bodies, execution_id, Bodies, MOST_WITH_BODIES)
 
     async def load_stored(self, ref: dict[str, Any]) -> Any:  # noqa: ANN401 - plain data
         """The value of a reference to a body that is kept outside the database."""
@@ -326,12 +353,14 @@ class Worker:
             self._on_log(lease.execution_id, f"{lease.step.name}/{label}", stream, text)
 
 
-def _remembered(known: dict[str, Shared], execution_id: str, make: Callable[[], Shared]) -> Shared:
+def _remembered(
+    known: dict[str, Shared], execution_id: str, make: Callable[[], Shared], most: int = MOST_KNOWN
+) -> Shared:
     """What belongs to an execution; that of the one used longest ago is forgotten."""
     found = known.pop(execution_id, None)
     if found is None:
         found = make()
-        while len(known) >= MOST_KNOWN:
+        while len(known) >= most:
             del known[next(iter(known))]
     known[execution_id] = found
     return found

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from itertools import cycle
 from typing import Any, NamedTuple, TypeAlias
 
 import psycopg
@@ -42,8 +41,7 @@ class Alternating(Connection):
     """Asks several servers in turn."""
 
     def __init__(self, urls: list[str]) -> None:
-        super().__init__(urls[0])
-        self._urls = cycle(urls)
+        super().__init__(",".join(urls))
 
     def _request(
         self,
@@ -54,7 +52,7 @@ class Alternating(Connection):
         query: Query | None,
         seconds: float | None,
     ) -> Any:
-        self.url = next(self._urls)
+        self._at = (self._at + 1) % len(self._urls)
         return super()._request(method, path, content, headers, query, seconds)
 
 

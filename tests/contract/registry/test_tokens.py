@@ -123,3 +123,17 @@ def test_a_token_without_name_role_or_time_is_refused(
             await desk(store, clock).create(name, role, lasts_seconds=lasts)
 
     play(scenario)
+
+
+def test_the_pools_that_a_token_is_bound_to_are_kept(play: Play, clock: SetClock) -> None:
+    async def scenario(store: RegistryStore) -> None:
+        tokens = desk(store, clock)
+        issued = await tokens.create("gpu", "worker", pools=("gpu", "cpu-2"))
+        anywhere = await tokens.create("any", "worker")
+        for text, pools in ((issued.text, ("gpu", "cpu-2")), (anywhere.text, ())):
+            found = await desk(store, clock).verify(text)
+            assert found is not None
+            assert found.pools == pools
+        assert (await tokens.revoke("gpu")).pools == ("gpu", "cpu-2")
+
+    play(scenario)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from noetl.results.bodies import ResultDamagedError, ResultGoneError
+from noetl.results.chosen import ChosenBodies
+from noetl.results.object_urls import BucketBodies, UrlBodies, place_at
 from tests.contract.results.conftest import Play, Tried
 
 LARGE = 9 * 1024 * 1024 + 17
@@ -79,3 +83,48 @@ def test_a_body_that_was_changed_is_refused(play: Play) -> None:
                 pass
 
     play(scenario)
+
+
+def test_the_bodies_of_an_execution_are_found_and_removed_together(play: Play) -> None:
+    async def scenario(tried: Tried) -> None:
+        place = place_of_bodies(tried)
+        mine = [
+            await tried.bodies.put("101", body, media_type="a/b", store=tried.store) for body in (b"1", b"2")
+        ]
+        other = await tried.bodies.put("1011", b"1", media_type="a/b", store=tried.store)
+        assert {"101", "1011"} <= set(await place.executions())
+        await place.forget("101")
+        assert "101" not in await place.executions()
+        for ref in mine:
+            with pytest.raises(ResultGoneError):
+                await tried.bodies.get(ref)
+        assert await tried.bodies.get(other) == b"1"
+        await place.forget("101")
+
+    play(scenario)
+
+
+def place_of_bodies(tried: Tried) -> Any:
+    """Where the bodies lie, for who clears it."""
+    if isinstance(tried.store, str) and tried.store.startswith("file://"):
+        return place_at(tried.store)
+    if isinstance(tried.bodies, ChosenBodies):
+        return tried.bodies._stores["nats_object"]
+    return tried.bodies
+
+
+def test_a_bucket_is_cleared_of_one_execution(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = pytest.importorskip("obstore.store").MemoryStore()
+    monkeypatch.setattr("noetl.results.object_urls._bucket", lambda _: memory)
+
+    async def scenario() -> None:
+        place, bodies = place_at("s3://shop/results"), UrlBodies()
+        assert isinstance(place, BucketBodies)
+        assert await place.executions() == []
+        for name in ("101", "1011", "of-another-program"):
+            await bodies.put(name, name.encode(), media_type="a/b", store="s3://shop/results")
+        assert sorted(await place.executions()) == ["101", "1011"]
+        await place.forget("101")
+        assert await place.executions() == ["1011"]
+
+    asyncio.run(scenario())

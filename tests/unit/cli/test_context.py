@@ -82,6 +82,16 @@ def test_a_command_goes_where_it_is_told_then_to_the_setting_then_to_the_context
     assert chosen_server(None, None, Settings(), {}) is None
 
 
+def test_a_context_may_have_the_addresses_of_several_replicas(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran(capsys, "add", "shop", "--server", "http://a:1/, http://b:2", "--token", "-")
+    assert chosen(tmp_path, "shop") == Server(url="http://a:1,http://b:2", token=TOKEN)
+    assert chosen(tmp_path, "http://a:1,http://c") == Server(url="http://a:1,http://c")
+    with pytest.raises(UsageError, match="ftp"):
+        chosen(tmp_path, "http://a:1,ftp://b")
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

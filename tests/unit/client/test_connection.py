@@ -234,3 +234,60 @@ def test_a_start_is_repeated_only_with_a_key() -> None:
 
 def test_parts_of_a_path_are_quoted() -> None:
     assert path_of("vars", "1", "a/b c") == "/api/vars/1/a%2Fb%20c"
+
+
+def play_on_two(
+    first: Script, second: Script, scenario: Callable[[Connection, Time], Awaitable[None]], *, ended: bool
+) -> None:
+    """On a server with two addresses; `ended`: nobody listens at the first."""
+
+    async def whole() -> None:
+        apps = web.Application(), web.Application()
+        for app, script in zip(apps, (first, second), strict=True):
+            app.router.add_route("*", "/{tail:.*}", script.answer)
+        time = Time()
+        async with TestServer(apps[0]) as one, TestServer(apps[1]) as two, asyncio.timeout(20):
+            addresses = f"{one.make_url('/')}, {two.make_url('/')}"
+            if ended:
+                await one.close()
+            connection = Connection(addresses, clock=time, sleep=time.sleep)
+            try:
+                await scenario(connection, time)
+            finally:
+                await connection.close()
+
+    asyncio.run(whole())
+
+
+def test_the_next_address_is_asked_at_once_when_one_does_not_answer_and_kept() -> None:
+    first, second = Script(OK), Script(OK)
+
+    async def scenario(connection: Connection, time: Time) -> None:
+        for _ in range(3):
+            assert await connection.call("POST", "/api/x", ANY, body={}, repeatable=False) == {"ok": True}
+        assert (len(first.requests), len(second.requests), time.slept) == (0, 3, [])
+
+    play_on_two(first, second, scenario, ended=True)
+
+
+def test_a_server_without_its_store_is_left_for_another_and_both_are_tried_in_turn() -> None:
+    away = problem(503, "store.error")
+    first, second = Script(away, OK), Script(away, away, OK)
+
+    async def scenario(connection: Connection, time: Time) -> None:
+        assert await connection.call("POST", "/api/x", ANY, body={}) == {"ok": True}
+        assert (len(first.requests), len(second.requests), len(time.slept)) == (2, 1, 1)
+
+    play_on_two(first, second, scenario, ended=False)
+
+
+def test_a_call_that_must_not_be_repeated_fails_and_the_next_call_goes_elsewhere() -> None:
+    first, second = Script(None), Script(OK)
+
+    async def scenario(connection: Connection, time: Time) -> None:
+        with pytest.raises(ServerUnreachableError):
+            await connection.call("POST", "/api/x", ANY, body={}, repeatable=False)
+        assert await connection.call("POST", "/api/x", ANY, body={}, repeatable=False) == {"ok": True}
+        assert (len(first.requests), len(second.requests)) == (1, 1)
+
+    play_on_two(first, second, scenario, ended=False)

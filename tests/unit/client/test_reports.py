@@ -200,3 +200,23 @@ def test_a_report_the_server_refuses_does_not_fail_the_others() -> None:
             await reports.put(report("bad"))
 
     play(scenario)
+
+
+def test_whoever_was_just_answered_goes_along_with_those_that_wait() -> None:
+    async def scenario(server: Server, reports: Reports) -> None:
+        async def lane(name: str) -> None:
+            await reports.put(report(name))
+            await asyncio.sleep(0)  # as it does to make a report of what it has gathered
+            await reports.put(report(name))
+
+        server.gate.clear()
+        lanes = [asyncio.create_task(lane("a"))]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        lanes.append(asyncio.create_task(lane("b")))
+        await asyncio.sleep(0)
+        server.gate.set()
+        await asyncio.gather(*lanes)
+        assert [sorted(names) for names in server.sent] == [["a"], ["a", "b"], ["b"]]
+
+    play(scenario)

@@ -315,15 +315,13 @@ def test_a_loop_reaches_the_model_with_its_knobs() -> None:
     found = first_step(
         step(
             "tool: {kind: noop}, loop: {in: [1, 2], iterator: n, spec: {mode: parallel, max_in_flight: 4,"
-            " batch_size: 10, on_error: continue, policy: {exec: local}, reduce: {a: sum},"
-            " checkpoint: {items: 5},"
-            " timeout: 9}}"
+            " batch_size: 10, on_error: continue, policy: {exec: local}, reduce: {a: sum}, timeout: 9}}"
         )
     ).loop
     assert found is not None
     assert (found.source, found.iterator, found.mode, found.max_in_flight) == ([1, 2], "n", "parallel", 4)
     assert (found.batch_size, found.on_error, found.execution) == (10, "continue", "local")
-    assert (found.reduce, found.checkpoint, found.spec) == ({"a": "sum"}, {"items": 5}, {"timeout": 9})
+    assert (found.reduce, found.spec) == ({"a": "sum"}, {"timeout": 9})
 
 
 def test_a_loop_is_sequential_with_sixteen_in_flight_and_fails_fast_unless_it_says_otherwise() -> None:
@@ -357,8 +355,11 @@ def test_a_loop_is_sequential_with_sixteen_in_flight_and_fails_fast_unless_it_sa
         "{in: [1], iterator: n, spec: {policy: {exec: ‹value.choice›remote}}}",
         "{in: [1], iterator: n, spec: {policy: {‹do.outside_task›do: continue}}}",
         "{in: [1], iterator: n, spec: {policy: {‹knob.unknown›order: x}}}",
-        "{in: [1], iterator: n, spec: {reduce: {a: ‹value.choice›mean}}}",
-        "{in: [1], iterator: n, spec: {checkpoint: {‹key.unknown›rows: 5}}}",
+        "{in: [1], iterator: n, spec: {mode: parallel, reduce: {a: ‹value.choice›mean}}}",
+        "{in: [1], iterator: n, spec: {‹knob.idle›reduce: {a: sum}}}",
+        "{in: [1], iterator: n, spec: {‹knob.idle›checkpoint: {items: 5}}}",
+        "{in: [1], iterator: n, spec: {‹knob.idle›checkpoint: {‹key.unknown›rows: 5}}}",
+        "{in: [1], iterator: n, spec: {‹knob.idle›tracing: {sample: 0.1}}}",
         "{in: [1], iterator: n, ‹key.replaced›condition: x}",
     ],
 )

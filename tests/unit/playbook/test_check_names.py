@@ -560,3 +560,13 @@ def test_workload_values_may_need_each_other_in_any_order() -> None:
             " tool: {kind: noop}}]"
         )
     )
+
+
+# --- results by other names --------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["outcome", "error"])
+def test_a_name_for_results_of_another_place_is_reported_with_those_of_a_pipeline(name: str) -> None:
+    found = only(reads("{{ ‹name.not_here›" + name + ".x }}"))
+    assert found.hint is not None
+    assert "`_prev`" in found.hint

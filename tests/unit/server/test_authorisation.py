@@ -253,3 +253,42 @@ def test_a_server_that_others_reach_refuses_to_start_without_auth(host: str) -> 
         check_exposure(ServerOptions(host=host, auth=False))
     check_exposure(ServerOptions(host=host, auth=True))
     check_exposure(ServerOptions(host=host, auth=False, insecure=True))
+
+
+def test_a_token_that_is_bound_to_pools_takes_work_of_no_other(play: Play) -> None:
+    async def scenario(server: Replica) -> None:
+        await server.register(PLAYBOOK)
+        bound = (await server.tokens.create("bound", "worker", pools=("gpu", "cpu"))).text
+        free = await server.token("worker", "free")
+        async with server.client(await server.token("operator")) as operator:
+            assert (await operator.post("/api/executions", json={"path": "p"})).status_code == 201
+        async with server.client(bound) as client:
+            refused = await client.post("/api/commands/claim", json={"worker_id": "w", "pool": "default"})
+            assert (refused.status_code, refused.json()["code"]) == (403, "auth.forbidden")
+            allowed = await client.post("/api/commands/claim", json={"worker_id": "w", "pool": "gpu"})
+            assert (allowed.status_code, allowed.json()["commands"]) == (200, [])
+            for pool, status in (("default", 403), ("cpu", 200)):
+                body = {"kind": "worker", "name": "w", "pool": pool}
+                assert (await client.post("/api/runtime", json=body)).status_code == status
+                body = {"kind": "pool", "name": pool}
+                assert (await client.post("/api/runtime", json=body)).status_code == status
+            # Nor does work of another pool come along with the answer to a report.
+            report = {"worker_id": "w", "leases": [], "pool": "default", "free_slots": 5}
+            assert (await client.post("/api/events/batch", json=report)).json()["commands"] == []
+        async with server.client(free) as client:
+            taken = await client.post("/api/commands/claim", json={"worker_id": "w", "pool": "default"})
+            assert len(taken.json()["commands"]) == 1
+
+    play(scenario, AUTH)
+
+
+def test_pools_are_given_when_a_token_is_made_and_only_to_workers(play: Play) -> None:
+    async def scenario(server: Replica) -> None:
+        async with server.client(await server.token("admin")) as client:
+            made = await client.post("/api/tokens", json={"name": "a", "role": "worker", "pools": ["gpu"]})
+            assert made.json()["token"]["pools"] == ["gpu"]
+            for wrong in ({"role": "viewer", "pools": ["gpu"]}, {"role": "worker", "pools": ["a,b"]}):
+                refused = await client.post("/api/tokens", json={"name": "b", **wrong})
+                assert (refused.status_code, refused.json()["code"]) == (422, "token.invalid")
+
+    play(scenario, AUTH)

@@ -352,6 +352,33 @@ def test_a_server_without_its_store_is_not_ready(play: Play, monkeypatch: pytest
     play(scenario)
 
 
+def test_a_server_whose_store_hangs_says_soon_that_it_is_not_ready(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("noetl.server.machines.CHECK_SECONDS", 0.05)
+
+    async def scenario(server: Replica) -> None:
+        given_up = asyncio.Event()
+
+        async def hanging(**about: object) -> list[object]:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await given_up.wait()  # a driver that cannot be told to stop
+            return []
+
+        async with server.client() as client:
+            monkeypatch.setattr(server.store, "commands", hanging)
+            async with asyncio.timeout(5):
+                response = await client.get("/api/ready")
+            assert response.status_code == 503
+            assert response.json()["checks"][0]["detail"] == "no answer in 0.05 seconds"
+            assert (await client.get("/api/health")).status_code == 200
+            given_up.set()
+
+    play(scenario)
+
+
 def test_what_the_client_asks_for_is_what_the_server_has(play: Play) -> None:
     async def scenario(server: Replica) -> None:
         async with served(server.app) as at:

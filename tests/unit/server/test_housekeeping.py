@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 from structlog.testing import capture_logs
 
+from noetl.ids import Snowflakes
 from noetl.registry.caller_secrets import CallerSecretsInMemory
+from noetl.results.bodies import FileBodies
 from noetl.server.housekeeping import DAY, NEVER_BEGUN_SECONDS, Chore, Housekeeping
 from noetl.store.memory import MemoryStore
 from noetl.store.protocol import StoreError
@@ -97,3 +100,29 @@ def test_a_chore_that_fails_keeps_no_other_from_being_done() -> None:
 
     asyncio.run(scenario())
     assert done == [1]
+
+
+def test_bodies_outside_the_store_go_with_their_executions_and_no_others(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        clock, store, files = HandClock(), MemoryStore(), FileBodies(tmp_path)
+        ids = Snowflakes(clock)
+        clock.at -= 5 * DAY
+        forgotten, running = ids.many(2)
+        clock.at += 5 * DAY
+        about_to_begin = ids.next()
+        await store.append(change(running, execution=execution(running)))
+        for name in (forgotten, running, about_to_begin):
+            await files.put(name, b"a large result", media_type="text/plain", store=None)
+        (tmp_path / "mine" / "results").mkdir(parents=True)
+        (tmp_path / running / "own.txt").write_text("a file of the execution")
+        callers = CallerSecretsInMemory(clock)
+        housekeeping = Housekeeping(store, clock=clock, callers=callers, retention_days=3, places=[files])
+        await housekeeping.sweep()
+        assert {each.name for each in tmp_path.iterdir()} == {running, about_to_begin, "mine"}
+        assert sorted(await files.executions()) == sorted([running, about_to_begin])
+        kept = Housekeeping(store, clock=clock, callers=callers, places=[files])
+        clock.at += 100 * DAY
+        await kept.sweep()  # without a time of retention nothing is ever forgotten
+        assert len(await files.executions()) == 2
+
+    asyncio.run(scenario())

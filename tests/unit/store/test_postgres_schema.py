@@ -30,17 +30,17 @@ def ask(url: str, query: str) -> list[Any]:
 
 
 def test_an_empty_database_gets_every_migration_once(bare_database: str) -> None:
-    names = ["001 tables", "002 registry", "003 functions", "004 lists"]
+    names = ["001 tables", "002 registry", "003 functions", "004 lists", "005 token_pools"]
     assert migrate(bare_database) == names
     assert migrate(bare_database) == []
-    assert ask(bare_database, "SELECT version FROM noetl.migration ORDER BY 1") == [(1,), (2,), (3,), (4,)]
+    assert ask(bare_database, "SELECT version FROM noetl.migration ORDER BY 1") == [(n,) for n in range(1, 6)]
     open_postgres(bare_database)
 
 
 def test_processes_that_migrate_at_once_take_turns(bare_database: str) -> None:
     with ThreadPoolExecutor(4) as threads:
         applied = list(threads.map(lambda _: migrate(bare_database), range(4)))
-    assert sorted(map(len, applied)) == [0, 0, 0, 4]
+    assert sorted(map(len, applied)) == [0, 0, 0, 5]
 
 
 def test_a_migration_that_fails_leaves_nothing_behind(bare_database: str) -> None:
@@ -242,7 +242,10 @@ def test_the_command_line_makes_and_checks_a_database(
     assert main(["db", "migrate", "--store", bare_database]) == 2
     capsys.readouterr()
     assert main(["db", "init", "--store", bare_database]) == 0
-    assert capsys.readouterr().out == "applied 001 tables, 002 registry, 003 functions, 004 lists\n"
+    assert (
+        capsys.readouterr().out
+        == "applied 001 tables, 002 registry, 003 functions, 004 lists, 005 token_pools\n"
+    )
     assert main(["db", "migrate", "--store", bare_database]) == 0
     assert capsys.readouterr().out == "the schema is up to date\n"
     assert main(["db", "check", "--store", bare_database]) == 0

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import os
+import signal
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import msgspec
@@ -385,3 +388,74 @@ def test_a_closed_store_says_so(database: str) -> None:
             await store.events("1")
 
     play(database, scenario)
+
+
+@contextmanager
+def hanging(url: str) -> Iterator[None]:
+    """The processes that serve the store stop without a word."""
+    ours = "application_name = 'noetl' AND datname = current_database()"
+    found = [pid for (pid,) in ask(url, f"SELECT pid FROM pg_stat_activity WHERE {ours}")]
+    assert found
+    for pid in found:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in found:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+
+def test_a_server_that_hangs_is_given_up_in_time_and_used_again_when_it_is_back(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("noetl.store.postgres_connections.GRACE_SECONDS", 0.1)
+    store = PostgresStore(database, 0.3)
+    lost = change("1", 1, idem_keys=("b",))
+
+    async def scenario() -> None:
+        await store.append(change("1"))
+        await store.events("1")
+        with hanging(database):
+            async with asyncio.timeout(3):
+                with pytest.raises(StoreError, match="connection was lost"):
+                    await store.append(lost)
+                with pytest.raises(StoreError, match="connection was lost"):
+                    await store.claim(pool="default", worker_id="w", limit=1, lease_seconds=30)
+        await store.append(lost)  # it may have been written when the process went on
+        assert len(await store.events("1")) == 2
+
+    async def played() -> None:
+        try:
+            await scenario()
+        finally:
+            await store.close()
+
+    asyncio.run(played())
+
+
+def test_a_statement_that_takes_too_long_is_ended_by_the_server(database: str) -> None:
+    store = PostgresStore(database, 0.2)
+
+    async def scenario() -> None:
+        pool = await store.pool()
+        async with pool.connection() as connection:
+            with pytest.raises(psycopg.errors.QueryCanceled):
+                await connection.execute("SELECT pg_sleep(5)")
+        await store.close()
+
+    asyncio.run(scenario())
+
+
+def test_an_address_that_has_a_timeout_of_its_own_keeps_it(database: str) -> None:
+    mark = "&" if "?" in database else "?"
+    store = PostgresStore(f"{database}{mark}options=-c%20statement_timeout%3D7777")
+
+    async def scenario() -> None:
+        pool = await store.pool()
+        async with pool.connection() as connection:
+            found = await (await connection.execute("SHOW statement_timeout")).fetchone()
+        await store.close()
+        assert found == {"statement_timeout": "7777ms"}
+
+    asyncio.run(scenario())

@@ -36,7 +36,7 @@ class CodeContext:
     def process_key(self) -> str:
         return "playbook"
 
-    def free_name(self, name: str) -> object:
+    async def free_name(self, name: str) -> object:
         return self.names[name]
 
     def source_line(self, field: str) -> tuple[str, int] | None:

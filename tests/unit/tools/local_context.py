@@ -85,7 +85,7 @@ class LocalContext:
             if hasattr(each, "close"):
                 await each.close()
 
-    def free_name(self, name: str) -> object:
+    async def free_name(self, name: str) -> object:
         raise KeyError(name)
 
     def source_line(self, field: str) -> tuple[str, int] | None:

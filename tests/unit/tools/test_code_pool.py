@@ -294,14 +294,21 @@ def test_closing_the_pool_answers_those_who_wait_and_removes_its_folder(tmp_path
 
 
 def test_folders_of_pools_that_were_killed_are_removed_and_no_others(tmp_path: Path) -> None:
-    living, abandoned, other = (tmp_path / name for name in ("noetl-code-a", "noetl-code-b", "other"))
-    for folder in (living, abandoned, other):
+    living, *others = (
+        tmp_path / name for name in ("noetl-code-a", "noetl-code-b", "noetl-run-c", "other", "noetl-pg-d")
+    )
+    for folder in (living, *others):
         (folder / "inside").mkdir(parents=True)
+    empty, just_made = tmp_path / "noetl-run-e", tmp_path / "noetl-run-f"
+    for folder in (empty, just_made):
+        folder.mkdir()
+    os.utime(empty, (1.0, 1.0))
     lock = os.open(living, os.O_RDONLY)
     fcntl.flock(lock, fcntl.LOCK_EX)
     remove_abandoned(tmp_path)
     os.close(lock)
-    assert {each.name for each in tmp_path.iterdir()} == {"noetl-code-a", "other"}
+    left = {"noetl-code-a", "other", "noetl-pg-d", "noetl-run-f"}
+    assert {each.name for each in tmp_path.iterdir()} == left
 
 
 def test_a_process_that_cannot_start_is_an_answer_not_an_endless_try(tmp_path: Path) -> None:

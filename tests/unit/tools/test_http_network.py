@@ -462,7 +462,9 @@ def test_a_certificate_that_nobody_vouches_for_is_refused_and_not_retryable(
 def test_a_certificate_is_accepted_if_its_authority_is_named_and_it_fits_the_host(
     tmp_path: Path, certificate: tuple[Path, Path]
 ) -> None:
-    trusted = {"ca": str(certificate[0])}
+    (tmp_path / "execution").mkdir()
+    shutil.copy(certificate[0], tmp_path / "execution" / "ca.pem")
+    trusted = {"ca": "ca.pem"}
     assert tls_fetch(tmp_path, certificate, "localhost", tls=trusted).status == "ok"
     assert kind_of(tls_fetch(tmp_path, certificate, "127.0.0.1", tls=trusted)) == ("http.tls", False)
     assert tls_fetch(tmp_path, certificate, "127.0.0.1", tls={"verify": False}).status == "ok"
@@ -471,8 +473,35 @@ def test_a_certificate_is_accepted_if_its_authority_is_named_and_it_fits_the_hos
 def test_certificates_that_cannot_be_loaded_are_an_error_of_the_task(
     tmp_path: Path, certificate: tuple[Path, Path]
 ) -> None:
-    bad = tls_fetch(tmp_path, certificate, "localhost", tls={"cert": str(certificate[1])})
+    (tmp_path / "execution").mkdir()
+    shutil.copy(certificate[1], tmp_path / "execution" / "key.pem")
+    bad = tls_fetch(tmp_path, certificate, "localhost", tls={"cert": "key.pem"})
     assert kind_of(bad) == ("config.invalid", False)
+
+
+@pytest.mark.parametrize("field", ["ca", "cert", "key"])
+@pytest.mark.parametrize("kind", ["absolute", "upwards", "link"])
+def test_files_of_tls_lie_in_the_folder_of_the_execution(
+    tmp_path: Path, certificate: tuple[Path, Path], field: str, kind: str
+) -> None:
+    folder = tmp_path / "execution"
+    folder.mkdir()
+    shutil.copy(certificate[0], tmp_path / "outside.pem")
+    (folder / "link.pem").symlink_to(tmp_path / "outside.pem")
+    named = {"absolute": str(certificate[0]), "upwards": "../outside.pem", "link": "link.pem"}[kind]
+    refused = tls_fetch(tmp_path, certificate, "localhost", tls={field: named})
+    assert kind_of(refused) == ("config.invalid", False)
+    assert refused.error is not None
+    assert f"`tls.{field}`: the path leads out of the execution's folder" in refused.error.message
+    assert "keychain" in refused.error.message
+
+
+def test_certificates_and_keys_may_be_given_as_text(tmp_path: Path, certificate: tuple[Path, Path]) -> None:
+    cert, key = (path.read_text() for path in certificate)
+    tls = {"ca": cert, "cert": cert, "key": key}
+    assert tls_fetch(tmp_path, certificate, "localhost", tls=tls).status == "ok"
+    broken = tls_fetch(tmp_path, certificate, "localhost", tls={"ca": "-----BEGIN CERTIFICATE-----\nx"})
+    assert kind_of(broken) == ("config.invalid", False)
 
 
 def test_speaking_tls_to_a_server_that_does_not_is_an_error_of_tls(tmp_path: Path) -> None:

@@ -126,6 +126,23 @@ def test_a_program_that_is_killed_is_a_retryable_error_without_an_exit_code(tmp_
     assert outcome.groups["shell"]["exit_code"] is None
 
 
+@pytest.mark.parametrize(
+    ("commands", "resources", "said"),
+    [
+        ("while :; do :; done", {"cpu_seconds": 1}, "1 s of CPU time (`spec.resources.cpu_seconds`)"),
+        ("sh -c 'while :; do :; done'; exit $?", {"cpu_seconds": 1}, "1 s of CPU time"),
+        ("head -c 9000 /dev/zero > big", {"file_bytes": 4096}, "over 4096 bytes (`spec.resources.file_"),
+    ],
+)
+def test_a_program_that_a_limit_ends_failed_by_that_limit_and_is_not_repeated(
+    tmp_path: Path, commands: str, resources: dict[str, Any], said: str
+) -> None:
+    outcome, _ = run(tmp_path, commands, resources=resources)
+    assert outcome.error is not None
+    assert (outcome.error.kind, outcome.error.retryable) == ("process.limit", False)
+    assert said in outcome.error.message
+
+
 def test_output_over_the_limit_ends_the_program(tmp_path: Path) -> None:
     outcome, _ = run(tmp_path, "yes", resources={"result_bytes": MIB})
     assert outcome.error is not None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
+import sys
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any
@@ -132,7 +133,8 @@ def same(found: Any, expected: Any) -> bool:
     if isinstance(expected, bool):
         return found in (expected, int(expected)) and found is not None
     if isinstance(expected, float):
-        return math.isclose(found, expected, rel_tol=0, abs_tol=0)
+        # SQLite reads a number in SQL text to within the last place; only bound ones are exact.
+        return math.isclose(found, expected, rel_tol=2 * sys.float_info.epsilon, abs_tol=0)
     if isinstance(found, Decimal):
         return bool(found == expected)
     if isinstance(expected, dict | list):

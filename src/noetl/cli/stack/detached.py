@@ -20,6 +20,7 @@ import msgspec
 from noetl.errors import NoetlError
 
 LOOK_SECONDS: Final = 0.02
+PLAIN: Final = ("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "TZ")
 LAST_WORDS: Final = 15
 """Lines of its log that are shown of a process that did not start."""
 
@@ -74,9 +75,17 @@ class Detached(NamedTuple):
             return None
 
     def start(
-        self, command: Sequence[str], *, environment: Mapping[str, str] | None = None, at: str = ""
+        self,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+        at: str = "",
+        is_ours: bool = True,
     ) -> Record:
-        """Starts a process in a session of its own; what it prints goes to its log."""
+        """Starts a process in a session of its own; what it prints goes to its log.
+
+        One that is not `is_ours` gets only what any program needs of our environment: secrets may be in it.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
         added = dict(environment or {})
         if self.log.exists():  # what the one before it said is kept, and no more than that
@@ -89,7 +98,7 @@ class Detached(NamedTuple):
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env=os.environ | added,
+                env=(dict(os.environ) if is_ours else plain_environment()) | added,
             )
         # The process outlives this command, which therefore must not be told that it forgot it.
         process.returncode = 0
@@ -167,6 +176,11 @@ class Detached(NamedTuple):
         except FileNotFoundError:
             return "  (there is none)"
         return "\n".join(f"  {line}" for line in lines[-LAST_WORDS:]) or "  (it is empty)"
+
+
+def plain_environment() -> dict[str, str]:
+    """What any program needs of our environment."""
+    return {name: os.environ[name] for name in PLAIN if name in os.environ}
 
 
 def recorded(folder: Path, kind: str) -> Iterator[Detached]:

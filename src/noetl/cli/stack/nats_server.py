@@ -47,7 +47,8 @@ class NatsServer(NamedTuple):
             f"jetstream {{ store_dir: {_quoted(self.data)} }}\n",
             encoding="utf-8",
         )
-        self.process.start([str(binary), "-c", str(settings)], at=f"nats://{HOST}:{self.port}")
+        where = f"nats://{HOST}:{self.port}"
+        self.process.start([str(binary), "-c", str(settings)], at=where, is_ours=False)
         self.process.wait_until(self.is_ready, START_SECONDS)
 
     def is_ready(self) -> bool:

@@ -24,6 +24,7 @@ START_SECONDS: Final = 60
 STOP_SECONDS: Final = 60
 VERSIONS: Final = ("pginstall18", "pginstall")
 """Folders of the wheel, the newest version of PostgreSQL first."""
+CLIENTS: Final = ("psql", "createdb")
 SETTINGS: Final = """\
 # What `noetl up` sets; everything else is PostgreSQL's own.
 listen_addresses = '127.0.0.1'
@@ -125,6 +126,8 @@ class PostgresServer(NamedTuple):
             os.chown(path, user.pw_uid, user.pw_gid)
 
     def _run(self, program: Path, arguments: Sequence[str], problem: str) -> str:
+        # Only for those that log in: what pg_ctl has, the server would keep for as long as it runs.
+        secret = {"PGPASSWORD": self.password} if program.name in CLIENTS else {}
         # Output goes to a file: pg_ctl leaves the server behind with our pipe, which would never end.
         said = self.folder / "postgres.out"
         with said.open("w+b") as output:
@@ -133,7 +136,7 @@ class PostgresServer(NamedTuple):
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env={"PGPASSWORD": self.password, "LC_ALL": "C", "PATH": os.defpath},
+                env={"LC_ALL": "C", "PATH": os.defpath} | secret,
                 preexec_fn=becoming(account()),
                 start_new_session=True,
                 cwd="/",

@@ -10,6 +10,7 @@ from collections.abc import Mapping as Table
 from noetl.playbook.check.cases import check_cases
 from noetl.playbook.check.flow import Flow, check_flow
 from noetl.playbook.check.pipelines import check_pipelines
+from noetl.playbook.check.secrets import check_secrets
 from noetl.playbook.check.templates import check_templates
 from noetl.playbook.findings import Findings
 from noetl.playbook.model import Playbook
@@ -24,3 +25,4 @@ def check(playbook: Playbook, kinds: Table[str, ToolDescription], findings: Find
     check_pipelines(playbook, kinds, findings)
     check_cases(playbook, findings)
     check_templates(playbook, flow, kinds, findings)
+    check_secrets(playbook, findings)

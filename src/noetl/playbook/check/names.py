@@ -93,7 +93,7 @@ class Judge:
 
     def skip_values(self, written: dict[str, Value], scope: frozenset[str], names: BodyNames) -> None:
         """The patches of a skip rule, which are rendered before the tool runs."""
-        for template in _templates_in(written):
+        for template in templates_in(written):
             if self._reads(template, "outcome"):
                 self._report_skip_outcome(template)
             else:
@@ -225,7 +225,8 @@ class Judge:
             )
             return
         if root in LANGUAGE_NAMES:
-            self.findings.report("name.not_here", where, f"`{root}` is not in scope at this place")
+            hint = INSTEAD if root in RESULT_NAMES and "_prev" in scope else None
+            self.findings.report("name.not_here", where, f"`{root}` is not in scope at this place", hint)
             return
         known = self.names
         here = (scope, names.iterators, names.args, names.labels, names.iter_keys)
@@ -266,7 +267,7 @@ class Judge:
 
     def _needs(self, value: Value, workload: dict[str, Value]) -> dict[str, Template]:
         found: dict[str, Template] = {}
-        for item in _templates_in(value):
+        for item in templates_in(value):
             try:
                 reads = item.reads
             except TemplateSyntaxError:  # reported by `template`
@@ -278,6 +279,11 @@ class Judge:
         return found
 
 
+RESULT_NAMES: Final = frozenset({"result", "response", "data", "this", "outcome", "error"})
+INSTEAD: Final = (
+    "the result before is `_prev`, that of an earlier task its label; "
+    "a task's own outcome is `outcome`, in its rules"
+)
 REASONS: Final = {
     "name.workload": "is not in the playbook's workload",
     "name.ctx": "is never written",
@@ -300,7 +306,7 @@ def is_one_expression(when: Template) -> bool:
     return when.sole or Template(when.source.strip()).sole
 
 
-def _templates_in(written: Value) -> Iterator[Template]:
+def templates_in(written: Value) -> Iterator[Template]:
     waiting = [written]
     while waiting:
         item = waiting.pop()

@@ -34,6 +34,7 @@ def read_loop(low: Lowering, owner: Fields, what: str = "loop") -> Loop | None:
     spec = Fields(low.findings, spec_node, "loop.spec", spec_node.entries.keys())
     if inner_mode := spec.choice("mode", MODES):
         mode, mode_at = inner_mode, position(spec.place("mode"))
+    _report_idle(low, spec, mode)
     return _loop(
         fields,
         source,
@@ -48,6 +49,24 @@ def read_loop(low: Lowering, owner: Fields, what: str = "loop") -> Loop | None:
         checkpoint=_checkpoint(low, spec),
         spec=knobs(low, spec, TASK_KNOBS, LOOP_KNOBS, strict=True),
     )
+
+
+def _report_idle(low: Lowering, spec: Fields, mode: str | None) -> None:
+    """Knobs that change nothing in this loop."""
+    if spec.has("reduce") and mode not in ("parallel", "async"):
+        low.findings.report(
+            "knob.idle",
+            spec.entries["reduce"].key,
+            "`reduce` has no effect in a sequential loop, where each write replaces the one before it",
+            "add `mode: parallel`, or combine the values in `set_ctx`, which reads `ctx`",
+        )
+    if spec.has("checkpoint"):
+        low.findings.report(
+            "knob.idle",
+            spec.entries["checkpoint"].key,
+            "`checkpoint` has no effect yet: every finished iteration is recorded before the next one begins",
+            "leave it out",
+        )
 
 
 def iterator_loop(low: Lowering, fields: Fields, what: str, *, wrap_scalar: bool = False) -> Loop:

@@ -50,6 +50,13 @@ def _check_knob(low: Lowering, fields: Fields, name: str) -> None:
         fields.choice(name, ("process", "sandbox", "container"))
     elif name == "on_lease_loss":
         fields.choice(name, ("retry", "fail"))
+    elif name in ("tracing", "telemetry"):
+        low.findings.report(
+            "knob.idle",
+            fields.entries[name].key,
+            f"`{name}` has no effect yet",
+            "leave it out; a server makes traces and metrics of every execution",
+        )
     elif name in low.kinds:
         fields.mapping(name)
     elif name in GROUPS:

@@ -76,10 +76,13 @@ def apply_limits(limits: Limits, pid: int) -> None:
 
 def ulimits(limits: Limits, *, with_cpu: bool) -> str:
     """The same as commands of a shell, for what is started through one."""
+    cpu = max(int(limits.cpu_seconds), 1) if with_cpu and limits.cpu_seconds is not None else None
     wanted = {
         "-c": 0,
         "-v": None if limits.memory is None else max(limits.memory // 1024, 1),
-        "-t": max(int(limits.cpu_seconds), 1) if with_cpu and limits.cpu_seconds is not None else None,
+        # The signal of the lower limit says what happened; the higher one ends who does not listen.
+        "-S -t": cpu,
+        "-H -t": None if cpu is None else cpu + 1,
         "-n": limits.open_files,
         "-f": None if limits.file_bytes is None else max(limits.file_bytes // 512, 1),
     }

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import msgspec
 
-from noetl.tools.processes.folders import PoolFolder, remove_abandoned
+from noetl.tools.processes.folders import POOL, OwnFolder, remove_abandoned_once
 from noetl.tools.processes.limits import Limits
 from noetl.tools.processes.orphans import adopt_orphans, end_orphans, family
 from noetl.tools.processes.process import CodeProcess
@@ -55,7 +55,7 @@ class CodePool:
     def __init__(self, settings: PoolSettings | None = None) -> None:
         self.settings = settings or PoolSettings()
         self.tag = f"{family()}-{secrets.token_hex(4)}"
-        self._folder = PoolFolder()
+        self._folder = OwnFolder(POOL)
         self._groups: dict[tuple[str, Limits, Sandbox | None], _Group] = {}
         self._folders_made: set[Path] = set()
         self._numbers = count(1)
@@ -138,7 +138,7 @@ class CodePool:
         if not self._adopts:
             self._adopts = True
             adopt_orphans()  # while the first process starts
-            self._in_thread(remove_abandoned, self._folder.path.parent)
+            self._in_thread(remove_abandoned_once)
         if self._sweep is None:
             self._sweep = self._loop.call_later(SWEEP_SECONDS, self._sweep_up)
         return process

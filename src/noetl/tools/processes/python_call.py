@@ -71,7 +71,7 @@ async def _variables(call: ToolCall, config: PythonConfig, context: ToolContext)
     for name in (*free_names(config.code), *needed_parameters(config.code)):
         if name not in variables and name not in (config.libs or ()):
             try:
-                variables[name] = context.free_name(name)
+                variables[name] = await context.free_name(name)
             except KeyError:  # then it is a NameError of the code, at the line that needs it
                 continue
     return variables

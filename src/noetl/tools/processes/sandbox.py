@@ -12,7 +12,6 @@ import asyncio
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Any, Final
 import msgspec
 
 from noetl.errors import NoetlError
+from noetl.tools.processes.folders import OwnFolder
 
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 TRIAL_SECONDS: Final = 10.0
@@ -105,8 +105,7 @@ def _bubblewrap() -> str:
 @cache  # a failure is not kept: an operator may allow it meanwhile
 def _try_out(network: bool) -> None:
     """Whether this user may make the namespaces, which a container or the system's settings can forbid."""
-    with tempfile.TemporaryDirectory(prefix="noetl-") as name:
-        folder = Path(name)
+    with OwnFolder() as folder:
         command = Sandbox(folder, network).wrapped(["/bin/sh", "-c", ":"], folder)
         try:
             tried = subprocess.run(

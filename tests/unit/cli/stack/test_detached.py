@@ -91,6 +91,18 @@ def test_the_environment_is_given_but_not_shown_in_the_command(process: Detached
     assert msgspec.json.decode(process.file.read_bytes(), type=Record).environment == {"SECRET": "s3cret"}
 
 
+def test_another_ones_program_gets_no_more_of_our_environment_than_it_needs(
+    process: Detached, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLOUD_SECRET", "s3cret")
+    code = "import os; print('sitting', sorted(os.environ), flush=True)"
+    process.start([sys.executable, "-c", code], environment={"GIVEN": "1"}, is_ours=False)
+    process.wait_until(lambda: process.says("]"), 20)
+    assert process.says("'GIVEN'")
+    assert process.says("'PATH'")
+    assert not process.says("CLOUD_SECRET")
+
+
 def test_a_process_that_ends_at_once_is_told_with_the_end_of_its_log(process: Detached) -> None:
     process.start([sys.executable, "-c", "raise SystemExit('the disk is full')"])
     with pytest.raises(StartError, match=r"server-1 ended when it started.*\n  the disk is full"):

@@ -112,20 +112,20 @@ WHERE execution_id IN (SELECT execution_id FROM ended)
 RETURNING 1 AS done;
 
 -- name: insert_token
-INSERT INTO noetl.token (token_id, name, role, digest, created_at, expires_at)
-VALUES (%(token_id)s::bigint, %(name)s, %(role)s, %(digest)s, %(created_at)s, %(expires_at)s)
+INSERT INTO noetl.token (token_id, name, role, digest, created_at, expires_at, pools)
+VALUES (%(token_id)s::bigint, %(name)s, %(role)s, %(digest)s, %(created_at)s, %(expires_at)s, %(pools)s)
 ON CONFLICT DO NOTHING
 RETURNING 1 AS done;
 
 -- name: token_by_digest
 SELECT
-    token_id::text AS token_id, name, role, digest, created_at, expires_at, last_used_at, revoked_at
+    token_id::text AS token_id, name, role, digest, created_at, expires_at, last_used_at, revoked_at, pools
 FROM noetl.token
 WHERE digest = %(digest)s;
 
 -- name: tokens
 SELECT
-    token_id::text AS token_id, name, role, digest, created_at, expires_at, last_used_at, revoked_at
+    token_id::text AS token_id, name, role, digest, created_at, expires_at, last_used_at, revoked_at, pools
 FROM noetl.token
 ORDER BY token.token_id;
 
@@ -136,7 +136,7 @@ UPDATE noetl.token SET last_used_at = %(now)s WHERE token_id = %(token_id)s::big
 UPDATE noetl.token SET revoked_at = %(now)s
 WHERE (name = %(identifier)s OR token_id::text = %(identifier)s) AND revoked_at IS NULL
 RETURNING
-    token_id::text AS token_id, name, role, digest, created_at, expires_at, last_used_at, revoked_at;
+    token_id::text AS token_id, name, role, digest, created_at, expires_at, last_used_at, revoked_at, pools;
 
 -- name: insert_session
 INSERT INTO noetl.session (digest, user_id, value, revision, expires_at)

@@ -109,20 +109,20 @@ WHERE execution_id IN (SELECT value FROM json_each(:execution_ids))
 RETURNING 1 AS done;
 
 -- name: insert_token
-INSERT INTO token (token_id, name, role, digest, created_at, expires_at)
-VALUES (CAST(:token_id AS INTEGER), :name, :role, :digest, :created_at, :expires_at)
+INSERT INTO token (token_id, name, role, digest, created_at, expires_at, pools)
+VALUES (CAST(:token_id AS INTEGER), :name, :role, :digest, :created_at, :expires_at, :pools)
 ON CONFLICT DO NOTHING
 RETURNING 1 AS done;
 
 -- name: token_by_digest
 SELECT
-    CAST(token_id AS TEXT) AS token_id, name, role, digest, created_at, expires_at, last_used_at, revoked_at
+    CAST(token_id AS TEXT) AS token_id, name, role, digest, created_at, expires_at, last_used_at, revoked_at, pools
 FROM token
 WHERE digest = :digest;
 
 -- name: tokens
 SELECT
-    CAST(token_id AS TEXT) AS token_id, name, role, digest, created_at, expires_at, last_used_at, revoked_at
+    CAST(token_id AS TEXT) AS token_id, name, role, digest, created_at, expires_at, last_used_at, revoked_at, pools
 FROM token
 ORDER BY token.token_id;
 
@@ -133,7 +133,7 @@ UPDATE token SET last_used_at = :now WHERE token_id = CAST(:token_id AS INTEGER)
 UPDATE token SET revoked_at = :now
 WHERE (name = :identifier OR CAST(token_id AS TEXT) = :identifier) AND revoked_at IS NULL
 RETURNING
-    CAST(token_id AS TEXT) AS token_id, name, role, digest, created_at, expires_at, last_used_at, revoked_at;
+    CAST(token_id AS TEXT) AS token_id, name, role, digest, created_at, expires_at, last_used_at, revoked_at, pools;
 
 -- name: insert_session
 INSERT INTO session (digest, user_id, value, revision, expires_at)
