@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -50,8 +50,12 @@ class Embedded:
         tool: Callable[[str], ToolKind] = runnable,
         resolver: Resolver | None = None,
         inbox: bool = False,
+        shared: Mapping[str, object] | None = None,
     ) -> None:
-        """`inbox`: carries out the requests that other processes leave in the store."""
+        """`inbox`: carries out the requests that other processes leave in the store.
+
+        `shared`: things that tools share and that are made already; they are closed with the engine.
+        """
         self.clock = clock or SystemClock()
         self.store = store
         self._resolver = resolver
@@ -78,6 +82,7 @@ class Embedded:
             on_log=on_log,
             on_crash=self._crash,
             known_plan=self.control.known_plan,
+            shared=shared,
         )
         self.control.on_revoked = self._worker.revoke
         self._takes_requests = inbox

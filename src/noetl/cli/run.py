@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import hashlib
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from noetl.cli.arguments import Parser
 from noetl.cli.catalog_paths import find_registered, split_version
@@ -17,11 +19,16 @@ from noetl.cli.running import Run
 from noetl.cli.stores import Place, ServedPlace, place_of
 from noetl.cli.summary import Source
 from noetl.cli.watched import add_run_options, add_secrets_option
-from noetl.embedded import Embedded
 from noetl.engine.state import Data
+from noetl.playbook.check.pipelines import tasks_in
 from noetl.playbook.load import Loaded
+from noetl.playbook.model import Playbook
+from noetl.records.command import process_key
 from noetl.settings import Settings
 from noetl.store.protocol import CatalogEntry
+
+if TYPE_CHECKING:
+    from noetl.embedded import Embedded
 
 EXIT_INVALID = 2
 
@@ -74,10 +81,18 @@ def _run_file(loaded: Loaded, given: Data, running: Run, name: str) -> int:
     playbook = loaded.playbook
     assert playbook is not None
 
+    if _begins_with_code(playbook):
+        running.code_key = process_key(hashlib.sha256(loaded.text.encode()).hexdigest())
+
     async def begin(engine: Embedded) -> str:
         return await engine.start(loaded, given, execution_id=running.expect(engine.control.next_id()))
 
     return running.to_the_end(begin, lambda _engine, _state: Source(name, loaded.text, playbook))
+
+
+def _begins_with_code(playbook: Playbook) -> bool:
+    entry = next(step for step in playbook.steps if step.name == playbook.entry)
+    return any(task.kind == "python" for task in tasks_in(entry.body))
 
 
 def run_registered(
@@ -93,6 +108,8 @@ def run_registered(
     if options.dry_run:
         return _dry_run(loaded, given)
     running = Run(options, settings, place, Path.cwd())
+    if _begins_with_code(playbook):
+        running.code_key = process_key(entry.digest)
 
     async def begin(engine: Embedded) -> str:
         execution_id = running.expect(engine.control.next_id())

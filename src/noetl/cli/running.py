@@ -10,13 +10,13 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from noetl.cli.credential_lookup import credential_lookup
 from noetl.cli.environment import variables
 from noetl.cli.stores import Place
 from noetl.cli.summary import Source
 from noetl.cli.watched import Ended, Watched, stopped
-from noetl.embedded import Embedded
 from noetl.engine.state import State
 from noetl.errors import NoetlError
 from noetl.ids import SystemClock
@@ -25,7 +25,10 @@ from noetl.secrets.oauth2 import fetch_token
 from noetl.settings import Settings
 from noetl.store.protocol import Store
 
-Begin = Callable[[Embedded], Awaitable[str]]
+if TYPE_CHECKING:
+    from noetl.embedded import Embedded
+
+Begin = Callable[["Embedded"], Awaitable[str]]
 """Starts or resumes an execution, and gives its id."""
 
 
@@ -40,6 +43,8 @@ class Run(Watched):
         super().__init__(options, settings, place)
         lookup = credential_lookup(place.url, settings)
         self._resolver = Resolver(variables(), source_folder, SystemClock(), fetch_token, credentials=lookup)
+        self.code_key: str | None = None
+        """Of the code processes that its first step needs, where that is known."""
 
     def to_the_end(self, begin: Begin, source_of: Callable[[Embedded, State], Source]) -> int:
         """Runs it, says how it ended, and gives the exit code."""
@@ -57,6 +62,10 @@ class Run(Watched):
     ) -> tuple[Ended, Source]:
         stop = stopped()
         store = self.place.own()
+        shared = _shared(self.code_key)
+        # Some forty milliseconds, in which the first code process starts.
+        from noetl.embedded import Embedded  # noqa: PLC0415
+
         engine = Embedded(
             store,
             folder,
@@ -64,6 +73,7 @@ class Run(Watched):
             on_log=self._log,
             resolver=self._resolver,
             inbox=True,
+            shared=shared,
         )
         try:
             async with engine:
@@ -103,6 +113,16 @@ class Run(Watched):
             self.watcher.close()
         assert row is not None
         return Ended(state, row, interrupted=not state.is_over)
+
+
+def _shared(code_key: str | None) -> dict[str, object]:
+    """What tools share, as far as it is made before they are there."""
+    if code_key is None:
+        return {}
+    # Only code needs it.
+    from noetl.tools.processes.python_call import POOL_KEY, warm_pool  # noqa: PLC0415
+
+    return {POOL_KEY: warm_pool(code_key)}
 
 
 async def _closed(store: Store, *, failed: bool) -> None:

@@ -22,6 +22,11 @@ class PlaybookVersion(msgspec.Struct, frozen=True, kw_only=True):
     """The SHA-256 of its text: a worker keeps parsed playbooks by it."""
 
 
+def process_key(digest: str, isolation: str = "process") -> str:
+    """Names the code processes of one playbook version: they never run another's code."""
+    return f"{digest}/{isolation}"
+
+
 class HeldLease(msgspec.Struct, frozen=True, kw_only=True):
     """The right to work on one command; `epoch` fences it: a late word of an earlier lease is refused."""
 

@@ -11,6 +11,7 @@ from noetl.engine.bodies import is_ref
 from noetl.engine.state import Waits
 from noetl.errors import NoetlError
 from noetl.playbook.model import Task
+from noetl.records.command import process_key
 from noetl.records.protocols import ChildEnd, ResultBodies, ToolCall
 from noetl.records.report import ChildCall, TakenSignal
 from noetl.worker.calls import time_limit, with_bodies
@@ -74,8 +75,7 @@ class TaskContext:
     @property
     def process_key(self) -> str:
         """Code of one playbook version never runs in a process of another's."""
-        isolation = self._call.spec.get("isolation", "process")
-        return f"{self._lease.command.playbook.digest}/{isolation}"
+        return process_key(self._lease.command.playbook.digest, self._call.spec.get("isolation", "process"))
 
     @property
     def began(self) -> float:

@@ -82,10 +82,12 @@ class Worker:
         on_log: Callable[[str, str, str, str], None] | None = None,
         on_crash: Callable[[str, BaseException], None] | None = None,
         known_plan: Callable[[str], Plan | None] = lambda digest: None,
+        shared: Mapping[str, object] | None = None,
     ) -> None:
         """`slots`: how many leases it holds at once. `beats`: they run out unless they are renewed.
 
-        `known_plan`: playbooks that are parsed in this process already.
+        `known_plan`: playbooks that are parsed in this process already. `shared`: things that tools share
+        and that are made already; the worker closes them.
         """
         self.source = source
         self.results = results
@@ -115,6 +117,9 @@ class Worker:
         self.is_stopping = False
         self._abandoning: set[asyncio.Task[None]] = set()
         self._shared: dict[str, asyncio.Future[Any]] = {}
+        for key, made in (shared or {}).items():
+            self._shared[key] = asyncio.get_running_loop().create_future()
+            self._shared[key].set_result(made)
         self._redactors: dict[str, Redactor] = {}
         self._bodies: dict[str, Bodies] = {}
         self._random = random.Random()

@@ -96,6 +96,17 @@ def test_a_process_is_kept_for_the_next_call(tmp_path: Path) -> None:
     with_pool(tmp_path, test)
 
 
+def test_a_process_that_was_started_before_serves_the_first_call_of_its_key_alone(tmp_path: Path) -> None:
+    async def test(calls: Calls) -> None:
+        calls.pool.warm("one", DEFAULT_LIMITS)
+        [warm] = calls.pool.processes
+        assert await calls.result(PID, key="other") != warm.pid
+        assert await calls.result(PID, key="one") == warm.pid
+        assert len(calls.pool.processes) == 2
+
+    with_pool(tmp_path, test)
+
+
 def test_a_process_never_serves_another_key_nor_other_limits(tmp_path: Path) -> None:
     async def test(calls: Calls) -> None:
         one = await calls.result(PID, key="one")

@@ -82,9 +82,7 @@ class CodePool:
         """Runs a program on variables, in a folder; cancelling this ends the code."""
         if self.closed:
             raise RuntimeError("the pool is closed")
-        group = self._groups.get((key, limits, sandbox))
-        if group is None:
-            group = self._groups[key, limits, sandbox] = _Group(self, limits, sandbox)
+        group = self._group(key, limits, sandbox)
         if folder not in self._folders_made:
             self._make_folder(folder)
         tail = request_tail(str(folder), variables, limits)
@@ -95,6 +93,16 @@ class CodePool:
         except asyncio.CancelledError:
             group.abandon(request)
             raise
+
+    def warm(self, key: str, limits: Limits) -> None:
+        """Starts a process for calls that are about to come."""
+        self._group(key, limits, None).start_one()
+
+    def _group(self, key: str, limits: Limits, sandbox: Sandbox | None) -> _Group:
+        group = self._groups.get((key, limits, sandbox))
+        if group is None:
+            group = self._groups[key, limits, sandbox] = _Group(self, limits, sandbox)
+        return group
 
     async def aclose(self) -> None:
         """Kills everything; calls that wait are answered with a failure."""
@@ -221,6 +229,9 @@ class _Group:
                 self._programs.clear()
             number = self._programs[program] = next(self._program_numbers)
         return number
+
+    def start_one(self) -> None:
+        self._start(1)
 
     def submit(self, request: Request) -> None:
         self.queue.append(request)

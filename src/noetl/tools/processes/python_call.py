@@ -58,6 +58,13 @@ async def _make_pool() -> CodePool:
     return CodePool()
 
 
+def warm_pool(key: str) -> CodePool:
+    """A pool whose first process is on its way, for code under that key without limits of its own."""
+    pool = CodePool()
+    pool.warm(key, limits_from(None))
+    return pool
+
+
 async def _variables(call: ToolCall, config: PythonConfig, context: ToolContext) -> dict[str, Any]:
     """What the code finds defined: its args, its credential as `auth`, and the names it leaves free."""
     args = call.args if call.args is not None else {}
