@@ -23,7 +23,7 @@ from noetl.playbook.check.sql import DIALECTS
 from noetl.playbook.durations import AS_WRITTEN, parse_duration
 from noetl.playbook.model import Task
 from noetl.records.outcome import Outcome, OutcomeError, OutcomeMeta, outcome_to_data
-from noetl.records.protocols import LeaseLostError, NotWrittenError, ToolCall, ToolContext, ToolKind
+from noetl.records.protocols import ToolCall, ToolContext, ToolKind
 from noetl.records.result_ref import RESULT_REF
 from noetl.secrets.redaction import Redactor
 from noetl.template import Scope, Template
@@ -203,10 +203,6 @@ async def run_tool(
     try:
         outcome = await _within(_time_left(kind, call, context, now), kind, call, context, began, now)
     except asyncio.CancelledError:
-        quiet.stop()
-        raise
-    except (LeaseLostError, NotWrittenError):
-        # Nothing that the tool did: whoever has the lease next calls it again.
         quiet.stop()
         raise
     except NoetlError as error:

@@ -12,16 +12,18 @@ from noetl.engine.state import Waits
 from noetl.errors import NoetlError
 from noetl.playbook.model import Task
 from noetl.records.command import process_key
-from noetl.records.protocols import ChildEnd, ResultBodies, ToolCall
+from noetl.records.protocols import ChildEnd, LeaseLostError, NotWrittenError, ResultBodies, ToolCall
 from noetl.records.report import ChildCall, TakenSignal
 from noetl.worker.calls import time_limit, with_bodies
 from noetl.worker.parking import PATIENCE_SECONDS
+from noetl.worker.pipeline import Stopped
 from noetl.worker.redacted_results import NotedResults, RedactedResults
 
 if TYPE_CHECKING:
     from noetl.worker.lease import StepLease
 
 Shared = TypeVar("Shared")
+Given = TypeVar("Given")
 
 CHILD_LOOK_SECONDS: Final = 900.0
 """How long the end of a child may go unnoticed at the worst."""
@@ -51,6 +53,8 @@ class TaskContext:
         self._call = call
         self._began = began
         self._commit = commit
+        self.lease_over: Exception | None = None
+        """How a question of this call found its lease over: then whatever the tool says is nobody's."""
         self.signal: int | None = None
         """The signal this call took, by its place in the log."""
         self.made: set[str] = set()
@@ -104,7 +108,15 @@ class TaskContext:
         """The value, or what a reference stands for."""
         if not is_ref(value):
             return value
-        return await with_bodies(lambda: self._lease.bodies.get(value), self._lease.load_body)
+        return await self._asked(with_bodies(lambda: self._lease.bodies.get(value), self._lease.load_body))
+
+    async def _asked(self, asking: Awaitable[Given]) -> Given:
+        """The answer to a question under the lease; that it is over is noted, whatever the tool does."""
+        try:
+            return await asking
+        except (LeaseLostError, NotWrittenError, Stopped) as error:
+            self.lease_over = error
+            raise
 
     def source_line(self, field: str) -> tuple[str, int] | None:
         """The file of the playbook and the line where the text of a field begins."""
@@ -123,13 +135,13 @@ class TaskContext:
             payload=lease.redactor.data(payload),
         )
         try:
-            child = await source.child(lease.held, call, PATIENCE_SECONDS)
+            child = await self._asked(source.child(lease.held, call, PATIENCE_SECONDS))
             if not child.is_over:
-                await self._commit()
+                await self._asked(self._commit())
                 waits = Waits(children=[child.execution_id], until=self._next_look())
                 async with lease.parking.waiting(waits, at_once=True):
                     while not child.is_over:
-                        child = await source.child(lease.held, call, LONG_POLL_SECONDS)
+                        child = await self._asked(source.child(lease.held, call, LONG_POLL_SECONDS))
         except asyncio.CancelledError:
             lease.abandon_child(call.call_id)
             raise
@@ -138,7 +150,7 @@ class TaskContext:
     async def wait_for_signal(self, name: str) -> Any:  # noqa: ANN401 - plain data
         taken = await self._take_signal(name, 0.0)
         if taken is None:
-            await self._commit()
+            await self._asked(self._commit())
             waits = Waits(signals=[name], until=self._time_is_up())
             async with self._lease.parking.waiting(waits, at_once=False):
                 while taken is None:
@@ -149,7 +161,7 @@ class TaskContext:
     async def _take_signal(self, name: str, wait_seconds: float) -> TakenSignal | None:
         """A signal that is this call's alone: other branches of the lease may be given the same one."""
         lease, call_id = self._lease, self._call.action_id
-        taken = await lease.worker.source.take_signal(lease.held, name, wait_seconds)
+        taken = await self._asked(lease.worker.source.take_signal(lease.held, name, wait_seconds))
         if taken is None or lease.signals.setdefault(taken.place, call_id) == call_id:
             return taken
         await asyncio.sleep(A_MOMENT)  # it leaves the mailbox with the report of the call that has it
@@ -157,7 +169,7 @@ class TaskContext:
 
     async def sleep_until(self, moment: float) -> None:
         if moment - self._lease.now() > PATIENCE_SECONDS:
-            await self._commit()
+            await self._asked(self._commit())
         limit = self._time_is_up()
         await self._lease.sleep_until(moment if limit is None else min(moment, limit))
 

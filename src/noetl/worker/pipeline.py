@@ -236,6 +236,9 @@ class Pipeline:
         context = lease.tool_context(tool, call, self.frame.since, self.commit)
         quiet = lease.worker.quiet.begin(self.commit)
         raw = await run_tool(kind, call, context, quiet=quiet, now=lease.now)
+        # Nothing that the tool did: whoever has the lease next calls it again.
+        if context.lease_over is not None:
+            raise context.lease_over
         outcome: Data = lease.redactor.outcome(outcome_to_data(raw))
         about["log"] = context.taken_log()
         about["signal"] = context.signal
