@@ -2,7 +2,8 @@
 # or constraints.txt changed. Needs make, git and a Python 3.11 or later; no root.
 
 PYTHON ?= python3
-JOBS ?= auto
+# One more than there are cores: many tests wait for processes, leases and clocks.
+JOBS ?= $(shell expr `getconf _NPROCESSORS_ONLN` + 1)
 
 BIN := .venv/bin
 READY := .venv/.installed
@@ -20,7 +21,7 @@ run: $(READY) ## run the example playbook examples/tour.yaml
 	$(BIN)/noetl run examples/tour.yaml
 
 test: check ## the checks, then every test (JOBS=n processes)
-	$(BIN)/python -m pytest -n $(JOBS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 check: $(READY) ## lint, format, types, architecture and the repository's gates
 	$(BIN)/ruff check .
@@ -72,6 +73,7 @@ bench: $(READY) ## run each script of benchmarks/
 
 bench-peers: $(READY) ## the same work on other engines, each installed under .bench/
 	$(BIN)/python benchmarks/peers/run.py
+	$(BIN)/python benchmarks/peers/on_postgres.py
 
 clean: ## remove .venv and everything generated
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis .noetl .bench build dist

@@ -70,10 +70,10 @@ def install(peer: Peer) -> str | None:
 
 
 @contextmanager
-def prefect_server(peer: Peer, folder: Path) -> Iterator[dict[str, str]]:
+def prefect_server(peer: Peer, folder: Path, **settings: str) -> Iterator[dict[str, str]]:
     """A server of its own, and the environment in which its clients find it."""
     address = f"http://127.0.0.1:{PREFECT_PORT}/api"
-    environment = {"PREFECT_HOME": str(folder), "PREFECT_LOGGING_LEVEL": "WARNING"}
+    environment = {"PREFECT_HOME": str(folder), "PREFECT_LOGGING_LEVEL": "WARNING", **settings}
     command = [str(python_of(peer)), "-m", "prefect", "server", "start", "--port", str(PREFECT_PORT)]
     server = subprocess.Popen(
         command, env={**os.environ, **environment}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
