@@ -68,8 +68,9 @@ audit: ## known holes in the pinned versions; needs a vulnerability service (SER
 	@# Strict, because a service that knows none of the versions would let everything pass.
 	.bench/audit/bin/pip-audit --strict --no-deps --disable-pip -s $(or $(SERVICE),pypi) -r constraints.txt
 
-bench: $(READY) ## run each script of benchmarks/
-	@set -e; for script in benchmarks/[!_]*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
+bench: $(READY) ## run each script of benchmarks/, then the other engines
+	@failed=0; for script in benchmarks/[!_]*.py; do echo "== $$script"; $(BIN)/python "$$script" || failed=1; done; \
+	  $(MAKE) bench-peers && exit $$failed
 
 bench-peers: $(READY) ## the same work on other engines, each installed under .bench/
 	$(BIN)/python benchmarks/peers/run.py

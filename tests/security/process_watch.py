@@ -20,10 +20,11 @@ class Seen(NamedTuple):
 
 
 class ProcessWatch:
-    """Used as `with`; afterwards `seen` holds whatever any other process ever showed."""
+    """Used as `with`; `seen` is whatever any other process ever showed, up to now."""
 
     def __init__(self) -> None:
-        self.seen: set[Seen] = set()
+        self._seen: set[Seen] = set()
+        self._lock = threading.Lock()
         self.rounds = 0
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="process-watch")
@@ -38,6 +39,11 @@ class ProcessWatch:
         self._over.set()
         self._thread.join()
 
+    @property
+    def seen(self) -> frozenset[Seen]:
+        with self._lock:
+            return frozenset(self._seen)
+
     def _watch(self) -> None:
         own = os.getpid()
         while not self._over.wait(PAUSE_SECONDS):
@@ -50,7 +56,8 @@ class ProcessWatch:
         # In this order: a fork that becomes another program in between shows nothing of its parent's.
         command, environment = _read(pid, "cmdline"), _read(pid, "environ")
         if command or environment:
-            self.seen.add(Seen(pid, command, environment))
+            with self._lock:
+                self._seen.add(Seen(pid, command, environment))
 
 
 def _read(pid: int, place: str) -> bytes:
