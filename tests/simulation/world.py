@@ -147,6 +147,8 @@ class World(ABC):
         if isinstance(problem, NoetlError) and about["message"] == "an alarm could not be handled":
             self.tally["alarms that the store failed"] += 1
             return
+        if isinstance(problem, ProcessDiedError):
+            return  # whoever would have waited for it is dead too
         if isinstance(problem, Exception):
             self.violation = self.violation or problem
         loop.default_exception_handler(about)
