@@ -312,8 +312,7 @@ class Drawing:
         if spec:
             drawn["spec"] = spec
         has_lap = any(str(arc.get("when", "")).startswith(f"{{{{ (ctx.lap{place}") for arc in arcs[name])
-        # A loop may turn out empty; then nothing counts the laps, and a step that leads to itself runs away
-        # at once. A longer way round would take a turn for each lap, and never end.
+        # An empty loop counts no laps: a step that leads to itself runs away at once, a longer way for ever.
         runs_away = 0.1 if has_lap and arcs[name][0]["step"] == name else 0.0
         if self.often(0.35) and (not has_lap or self.often(runs_away)):
             drawn["loop"] = self.loop()

@@ -319,7 +319,8 @@ class Leasing(Executions):
     async def resume(self, execution_id: str) -> None:
         """Goes on with an execution that was paused, or whose process ended."""
         live = await self.open(execution_id)
-        if live.state.is_over:
+        # By the log: what is in memory may have been decided and not be written.
+        if await live.look(lambda turn: turn.state.is_over):
             return
         await self._with_keychain(live)
         is_decided = False
