@@ -36,6 +36,14 @@ def test_simulated_executions_keep_every_invariant(
     assert [text for text in caplog.messages if "never retrieved" in text] == []
 
 
+@pytest.mark.parametrize("seed", [1696, 5723])
+def test_a_lease_found_over_inside_a_tool_and_a_resume_beside_a_turn_go_by_the_log(
+    seed: int, tmp_path: Path
+) -> None:
+    """Seeds that were found by the long run: a wrong outcome, and an execution that stayed paused."""
+    assert simulate(seed, tmp_path, Counter()) is None
+
+
 @settings(
     max_examples=60,
     deadline=None,
