@@ -75,7 +75,7 @@ def was_taken(run: StepRun, facts: list[Fact]) -> bool:
         if kind in _MOVING:
             place = _place(run, fact.iteration_id)
             return place is None or _is_past(run, place, fact)
-    if not all(fact.event_type.endswith((".started", ".scheduled")) for fact in facts):
+    if not all(fact.event_type.endswith((".started", ".scheduled", "vars.set")) for fact in facts):
         return False
     return any(_was_begun(run, fact) for fact in facts if fact.event_type in ("task.started", "sink.started"))
 
