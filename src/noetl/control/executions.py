@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -122,6 +123,8 @@ class Executions:
         self._catalog = CatalogReader(store)
         self._shared = shared
         self._distributed = distributed
+        self._claiming: AbstractAsyncContextManager[None] = nullcontext() if shared else asyncio.Lock()
+        """Held from a claim in the store until its lease is known here."""
         self._live: dict[str, Live] = {}
         self._opening: dict[str, asyncio.Future[Live]] = {}
         self._plans: dict[str, Plan] = {}

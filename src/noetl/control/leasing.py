@@ -48,6 +48,7 @@ from noetl.store.protocol import (
 
 logger = logging.getLogger(__name__)
 
+MOST_COMMANDS: Final = 100_000
 LOOK_SECONDS: Final = 0.5
 """How often a child that another process runs is looked at."""
 
@@ -67,13 +68,14 @@ class Leasing(Executions):
         self._check_protocol(claim.protocol)
         until = asyncio.get_running_loop().time() + claim.wait_seconds
         while True:
-            rows = await self.store.claim(
-                pool=claim.pool,
-                worker_id=claim.worker_id,
-                limit=claim.limit,
-                lease_seconds=self.lease_seconds,
-            )
-            found = [await self._claimed(row) for row in rows]
+            async with self._claiming:
+                rows = await self.store.claim(
+                    pool=claim.pool,
+                    worker_id=claim.worker_id,
+                    limit=claim.limit,
+                    lease_seconds=self.lease_seconds,
+                )
+                found = [await self._claimed(row) for row in rows]
             commands = tuple(command for command in found if command is not None)
             left = until - asyncio.get_running_loop().time()
             if commands or left <= 0 or not await self.bus.wait(claim.pool, left, claim.limit):
@@ -325,27 +327,31 @@ class Leasing(Executions):
         await self._with_keychain(live)
         is_decided = False
         while not is_decided:
-            place, held = await self._held_rows(live)
+            place, idle = await self._idle_commands(live)
 
-            def act(turn: Turn, place: int | None = place, held: frozenset[str] | None = held) -> bool:
-                if place is not None and turn.state.seq != place:
-                    return False  # who has what may have changed since it was looked at
-                decide.resume(turn, frozenset(live.held) if held is None else held)
+            def act(turn: Turn, place: int = place, idle: frozenset[str] = idle) -> bool:
+                if (idle or turn.state.status == "paused") and turn.state.seq != place:
+                    return False  # it may have changed since it was looked at
+                decide.resume(turn, idle)
                 return True
 
             is_decided = (await live.change(act, fresh=True)).given
 
-    async def _held_rows(self, live: Live) -> tuple[int | None, frozenset[str] | None]:
-        """The commands that workers have, and the place in the log at which they had them.
+    async def _idle_commands(self, live: Live) -> tuple[int, frozenset[str]]:
+        """The commands that nobody has nor can claim, and the place in the log at which that was so.
 
-        Without other processes that is known when it is decided.
+        A claim does not stand in the log, but none takes these: they are held back, or leased to a worker of
+        a process that ended. Where other processes have workers too, theirs may be alive.
         """
-        if not self._shared:
-            return None, None
-        execution_id = live.state.execution_id
-        place: int = await live.look(lambda turn: turn.state.seq)
-        rows = await self.store.commands(execution_id=execution_id, limit=100_000)
-        return place, frozenset(row.command_id for row in rows if row.worker_id is not None)
+        async with self._claiming:  # else a lease could be in the store whose worker is not known here yet
+            place: int = await live.look(lambda turn: turn.state.seq)
+            rows = await self.store.commands(execution_id=live.state.execution_id, limit=MOST_COMMANDS)
+            return place, frozenset(
+                row.command_id
+                for row in rows
+                if row.is_held
+                or (row.worker_id is not None and not self._shared and row.command_id not in live.held)
+            )
 
 
 def derived_id(*parts: str) -> str:

@@ -197,10 +197,11 @@ def pause(turn: Turn) -> None:
         turn.playbook_event("execution.paused")
 
 
-def resume(turn: Turn, held: Collection[str] = ()) -> None:
+def resume(turn: Turn, idle: Collection[str] = ()) -> None:
     """Goes on with a paused execution, or with one whose process ended.
 
-    `held`: the commands that a worker still has; a pause does not take its work away.
+    `idle`: the commands that nobody has nor can claim, as those of parked leases are anyway; a pause does not
+    take a worker's away.
     """
     if turn.state.is_over:
         return
@@ -208,8 +209,7 @@ def resume(turn: Turn, held: Collection[str] = ()) -> None:
     for run in list(turn.state.runs.values()):
         for lease in run.leases if run.spread is None else ():
             name = command_id(run.run_id, lease)
-            # What was given back in this very turn is not held any more.
-            if name not in held or turn.commands.get(name) == "hold":
+            if name in idle or lease in run.parked:
                 _go_on(turn, run, lease)
     wake(turn)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -25,6 +26,46 @@ def test_a_worker_in_this_process_is_stopped_when_its_execution_is_cancelled() -
         await control.cancel("1")
         assert revoked == [work.lease.command_id]
         assert control.opened("1").held == {}
+
+    planes.play(scenario)
+
+
+def test_work_that_is_on_its_way_to_a_worker_is_not_taken_back_by_a_resume() -> None:
+    class SlowStore(MemoryStore):
+        """A claim is in the store long before whoever asked hears of it."""
+
+        async def claim(self, **asked: Any) -> list[CommandRow]:
+            rows = await super().claim(**asked)
+            await asyncio.sleep(1)
+            return rows
+
+    planes = Planes(store := SlowStore())
+
+    async def scenario() -> None:
+        control = planes.plane()
+        await control.begin(await planes.register(), {}, execution_id="1")
+        claiming = asyncio.create_task(claimed(control))
+        await asyncio.sleep(0.5)
+        await control.resume("1")
+        work = await claiming
+        (row,) = await store.commands(execution_id="1")
+        assert (row.worker_id, row.epoch) == ("w", work.lease.epoch)
+        assert control.opened("1").held == {work.lease.command_id: 1}
+
+    planes.play(scenario)
+
+
+def test_work_of_a_process_that_ended_is_handed_out_again_when_its_execution_is_resumed() -> None:
+    planes = Planes()
+
+    async def scenario() -> None:
+        before = planes.plane()
+        await before.begin(await planes.register(), {}, execution_id="1")
+        lost = await claimed(before)
+        after = planes.plane()
+        assert await after.claim(Claim(worker_id="w")) == ()
+        await after.resume("1")
+        assert (await claimed(after)).lease.epoch == lost.lease.epoch + 1
 
     planes.play(scenario)
 

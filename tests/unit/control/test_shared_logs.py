@@ -328,9 +328,12 @@ def test_a_task_hears_of_a_signal_that_another_server_took_in() -> None:
     planes.play(scenario)
 
 
-def test_who_has_what_is_looked_at_again_if_the_log_has_gone_on_before_an_execution_is_resumed() -> None:
+@pytest.mark.parametrize("is_paused", [True, False])
+def test_what_another_server_gives_away_while_an_execution_is_being_resumed_is_not_taken_back(
+    is_paused: bool,
+) -> None:
     class RacingStore(MemoryStore):
-        """While it says who has what, another server writes to the log."""
+        """While it says who has what, another server goes on with the execution."""
 
         races = 1
         other: Any = None
@@ -339,8 +342,9 @@ def test_who_has_what_is_looked_at_again_if_the_log_has_gone_on_before_an_execut
             rows = await super().commands(**asked)
             if self.races and self.other is not None:
                 self.races -= 1
+                if is_paused:
+                    await self.other.resume("1")
                 await claimed(self.other)
-                await self.other.signal("1", "go", 1)
             return rows
 
     planes = Planes(store := RacingStore())
@@ -348,12 +352,14 @@ def test_who_has_what_is_looked_at_again_if_the_log_has_gone_on_before_an_execut
     async def scenario() -> None:
         first, second = (planes.plane(shared=True, node=node) for node in (1, 2))
         await first.begin(await planes.register(), {}, execution_id="1")
+        if is_paused:
+            await first.pause("1")
         store.other = second
         await first.resume("1")
         assert store.races == 0
         (row,) = await store.commands(execution_id="1")
-        assert row.worker_id == "w"
-        assert (await planes.events()).count("execution.resumed") == 1
+        assert (row.worker_id, row.epoch) == ("w", 1)
+        assert (await planes.events()).count("execution.resumed") == 1 + is_paused
 
     planes.play(scenario)
 

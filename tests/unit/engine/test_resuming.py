@@ -29,15 +29,15 @@ def begun() -> Turn:
 
 def test_work_that_is_handed_out_in_the_same_turn_is_not_handed_out_twice() -> None:
     turn = begun()
-    decide.resume(turn)
+    decide.resume(turn, {"1.1"})
     assert turn.commands == {"1.1": "add"}
 
 
-def test_work_that_a_worker_has_is_left_to_it_and_other_work_is_handed_out() -> None:
+def test_work_that_a_worker_has_is_left_to_it_and_idle_work_is_handed_out() -> None:
     before = begun()
     held = Turn(before.plan, before.state, NOW, Bodies())
-    decide.resume(held, {"1.1"})
+    decide.resume(held)
     assert held.commands == {}
     left = Turn(before.plan, before.state, NOW, Bodies())
-    decide.resume(left)
+    decide.resume(left, {"1.1"})
     assert left.commands == {"1.1": "free"}

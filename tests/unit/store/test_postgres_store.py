@@ -411,6 +411,8 @@ def test_a_server_that_hangs_is_given_up_in_time_and_used_again_when_it_is_back(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("noetl.store.postgres_connections.GRACE_SECONDS", 0.1)
+    # Housekeeping would have the pool's one connection if it were slow; then that one is given up unseen.
+    monkeypatch.setattr(postgres_housekeeping.Housekeeping, "note", lambda self, removed: None)
     store = PostgresStore(database, 0.3)
     lost = change("1", 1, idem_keys=("b",))
 
