@@ -125,6 +125,13 @@ class _Shortening:
         frame = said["frame"]
         shorter: Data = {**said, "frame": {**frame, "routes": [self.route(each) for each in frame["routes"]]}}
         shorter["frame"]["result"] = [self.value(each) for each in frame["result"]]
+        if "overrides" in frame:
+            shorter["frame"]["overrides"] = self.values(frame["overrides"])
+        if "overrides" in frame.get("again", ()):
+            shorter["frame"]["again"] = {
+                **frame["again"],
+                "overrides": self.values(frame["again"]["overrides"]),
+            }
         if "changes" in said:
             shorter["changes"] = [self.change(each) for each in said["changes"]]
         return shorter

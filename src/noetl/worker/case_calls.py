@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from noetl.engine.bodies import is_ref
 from noetl.engine.frames import apply_case
 from noetl.engine.pipeline import Then, action_id, repeat
 from noetl.engine.state import Data
 from noetl.playbook.layering import merge
 from noetl.playbook.model import RetryAction, SinkAction, Task
+from noetl.worker.calls import with_bodies
 from noetl.worker.case_record import CaseRecord, ChainSink, Failed
 from noetl.worker.narration import outcome_status
 
@@ -39,18 +41,19 @@ class CaseCalls:
         assert record.case.call is not None
         task = self._lease.called(record.case.call)
         if frame.overrides:
-            parts = {name: getattr(task, name) for name in task.__struct_fields__}
-            config = {name: value for name, value in frame.overrides.items() if name != "args"}
-            given = frame.overrides.get("args")
-            args = (
-                merge(task.args, given)
-                if isinstance(task.args, dict) and isinstance(given, dict)
-                else task.args
-            )
-            task = Task(**parts | {"config": merge(task.config, config), "args": args})
+            task = _overridden(task, await self._whole(frame.overrides))
         frame.calls += 1
         frame.handled = False
         frame.outcome = await self._settle(task, CALL)
+
+    async def _whole(self, values: Data) -> Data:
+        """The values, those that were stored for their size too."""
+        bodies = self._lease.bodies
+        found: Data = await with_bodies(
+            lambda: {name: bodies.get(value) if is_ref(value) else value for name, value in values.items()},
+            self._lease.load_body,
+        )
+        return found
 
     async def named(self, task: Task) -> None:
         """Runs a task of a chain. Failed: it did."""
@@ -189,3 +192,12 @@ class CaseCalls:
             pipeline.pending.append(
                 narrator.task("retry.started", at, payload={"delay": then.delay}, **retrying)
             )
+
+
+def _overridden(task: Task, overrides: Data) -> Task:
+    parts = {name: getattr(task, name) for name in task.__struct_fields__}
+    config = {name: value for name, value in overrides.items() if name != "args"}
+    args, given = task.args, overrides.get("args")
+    if isinstance(args, dict) and isinstance(given, dict):
+        args = merge(args, given)
+    return Task(**parts | {"config": merge(task.config, config), "args": args})

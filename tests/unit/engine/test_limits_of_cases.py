@@ -35,6 +35,17 @@ def test_ways_out_and_results_of_a_case_are_shortened_and_all_else_of_it_stays()
     assert (case["frame"]["queue"], case["call"], "changes" in case) == ([0], True, False)
 
 
+def test_what_a_chain_overrides_is_shortened_by_name_before_the_call_and_after() -> None:
+    given = {"data": BIG, "params": {"page": 2}}
+    frame = {"routes": [], "result": [], "overrides": given, "again": {"do": "call", "overrides": given}}
+    short = shortened(case={"frame": frame})["case"]["frame"]
+    assert short["overrides"] == short["again"]["overrides"]
+    assert (is_ref(short["overrides"]["data"]), short["overrides"]["params"]) == (True, {"page": 2})
+    assert short["again"]["do"] == "call"
+    retried = {"routes": [], "result": [BIG], "again": {"do": "retry", "delay": 1}}
+    assert shortened(case={"frame": retried})["case"]["frame"]["again"] == {"do": "retry", "delay": 1}
+
+
 def test_what_was_set_is_shortened_by_name_and_what_was_collected_as_one_value_or_as_many() -> None:
     frame: dict[str, Any] = {"routes": [], "result": []}
     big = [BIG]

@@ -34,6 +34,22 @@ ASKED_AGAIN = (
 """
 )
 
+LARGE_OVERRIDES = (
+    V2
+    + """
+  - step: start
+    tool: {kind: python, code: pass, args: {page: 1}}
+    case:
+      - when: "{{ event.name == 'call.done' and response.page == 1 }}"
+        then: [{call: {args: {page: 3, twice: "{{ response.rows + response.rows }}"}}}]
+      - when: "{{ event.name == 'call.done' and response.more }}"
+        then: [{retry: {max_attempts: 2, initial_delay: 3}}]
+    next: [{step: done, args: {v: "{{ start.page }}"}}]
+  - step: done
+    tool: {kind: python, code: pass, args: {v: "{{ args.v }}"}}
+"""
+)
+
 WITHOUT_TOOL = (
     V2
     + """
@@ -107,6 +123,7 @@ workbook:
         pytest.param(
             ASKED_AGAIN, "completed", {"n": 1, "v": [4, 4]}, id="a call asked for beside other chains"
         ),
+        pytest.param(LARGE_OVERRIDES, "completed", {"n": 1, "v": 3}, id="a call with large overrides"),
         pytest.param(WITHOUT_TOOL, "completed", {"n": 1, "v": [[5, None, 9], [5, None, 9]]}, id="no tool"),
         pytest.param(WAITING_WITH_EXIT, "completed", {"n": 1, "v": 1}, id="the exit of a waiting step"),
         pytest.param(
