@@ -42,7 +42,8 @@ def play_some(player: str, seeds: list[int], tell: bool = False) -> Played:
     """Plays seeds by a function that is given by its name: `module:function`."""
     module, _, name = player.partition(":")
     play: Any = getattr(importlib.import_module(module), name)
-    gc.freeze()  # what was imported stays; looking through it again and again takes a tenth of the time
+    if not gc.get_freeze_count():
+        gc.freeze()  # what was imported stays; looking through it again and again takes a tenth of the time
     tally: Counter[str] = Counter()
     failed = []
     began = time.process_time()
