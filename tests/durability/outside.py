@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 ANSWER_SECONDS = 0.02
 """How long an answer takes: so long that calls are under way at most moments."""
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 60.0
 
 
 class Call(NamedTuple):

@@ -287,6 +287,9 @@ class Leasing(Executions):
         plan = self.plan(entry)
         origin = Origin(chosen, parent_execution_id, secrets or {})
         keychain, problem = await self._prepare(plan.playbook, payload, origin)
+        known = None if execution_id is None else self._live.get(chosen)
+        if known is not None and await known.look(lambda turn: turn.state.seq):
+            return chosen  # another object for it would know nothing of the leases this one has given
         live = self._opened(
             plan, State(execution_id=chosen), entry, keychain=keychain, parent=parent_execution_id
         )

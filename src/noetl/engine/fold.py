@@ -325,7 +325,6 @@ def _block_iteration_ended(state: State, event: Happened) -> None:
     if event.event_type == "loop.iteration.done":
         block.results[event.iteration] = finished_result(frame)
     else:
-        block.failed += 1
         block.results[event.iteration] = None
         block.error = block.error or event.payload["error"]
 

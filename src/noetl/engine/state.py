@@ -35,7 +35,6 @@ class BlockFrame(Part):
     """Iterations before the cursor that have not begun: others were reported first."""
     open: dict[int, Frame] = {}
     results: dict[int, Any] = {}
-    failed: int = 0
     error: Data | None = None
     """Of the first iteration that failed."""
     args: Any = {}

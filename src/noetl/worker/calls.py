@@ -45,6 +45,14 @@ class Refused(Exception):  # noqa: N818 - not an error: an outcome on its way ou
         self.message = message
 
 
+LOOK_SECONDS: Final = 10.0
+"""A call that waits may take so much longer than it may wait, to see what has come."""
+
+
+class TimeIsUpError(Exception):
+    """A wait knows that its time is over before what it waits for."""
+
+
 def _refused(error: TemplateError) -> Refused:
     """The error of a template; who reads a result that is not there hears by which names there may be one."""
     if isinstance(error, UndefinedNameError) and error.name.partition(".")[0] in RESULT_NAMES:
@@ -180,11 +188,14 @@ def within(call: ToolCall, seconds: float | None) -> ToolCall:
 def _time_left(
     kind: ToolKind, call: ToolCall, context: ToolContext, now: Callable[[], float]
 ) -> float | None:
-    """A call that only waits goes on under a later lease, and its time goes on with it."""
+    """A call that only waits goes on under a later lease, and its time goes on with it.
+
+    What it waits for may have come before its time was up, and it has to see that: it ends by itself.
+    """
     limit = time_limit(call.spec)
     if limit is None or not kind.DESCRIPTION.waits:
         return limit
-    return max(0.0, context.began + limit - now())
+    return max(0.0, context.began + limit - now()) + LOOK_SECONDS
 
 
 async def run_tool(
@@ -228,15 +239,17 @@ async def _within(
     try:
         async with late:
             outcome = await kind.run(call, context)
+            if not late.expired():
+                return outcome
+    except TimeIsUpError:
+        pass
     except TimeoutError:
         if not late.expired():
             raise
-    if late.expired():
-        allowed = time_limit(call.spec)
-        return failure(
-            call, began, now(), "timeout", f"it did not finish within {allowed:g} seconds", retryable=True
-        )
-    return outcome
+    allowed = time_limit(call.spec)
+    return failure(
+        call, began, now(), "timeout", f"it did not finish within {allowed:g} seconds", retryable=True
+    )
 
 
 def failure(

@@ -14,7 +14,7 @@ from noetl.playbook.model import Task
 from noetl.records.command import process_key
 from noetl.records.protocols import ChildEnd, LeaseLostError, NotWrittenError, ResultBodies, ToolCall
 from noetl.records.report import ChildCall, TakenSignal
-from noetl.worker.calls import time_limit, with_bodies
+from noetl.worker.calls import TimeIsUpError, time_limit, with_bodies
 from noetl.worker.parking import PATIENCE_SECONDS
 from noetl.worker.pipeline import Stopped
 from noetl.worker.redacted_results import NotedResults, RedactedResults
@@ -135,14 +135,17 @@ class TaskContext:
             payload=lease.redactor.data(payload),
         )
         try:
-            child = await self._asked(source.child(lease.held, call, PATIENCE_SECONDS))
+            child = await self._asked(source.child(lease.held, call, self._patience(PATIENCE_SECONDS)))
             if not child.is_over:
+                self._require_time()
                 await self._asked(self._commit())
                 waits = Waits(children=[child.execution_id], until=self._next_look())
                 async with lease.parking.waiting(waits, at_once=True):
                     while not child.is_over:
-                        child = await self._asked(source.child(lease.held, call, LONG_POLL_SECONDS))
-        except asyncio.CancelledError:
+                        self._require_time()
+                        patience = self._patience(LONG_POLL_SECONDS)
+                        child = await self._asked(source.child(lease.held, call, patience))
+        except (asyncio.CancelledError, TimeIsUpError):
             lease.abandon_child(call.call_id)
             raise
         return ChildEnd(child.execution_id, child.status, child.result, child.error)
@@ -150,11 +153,13 @@ class TaskContext:
     async def wait_for_signal(self, name: str) -> Any:  # noqa: ANN401 - plain data
         taken = await self._take_signal(name, 0.0)
         if taken is None:
+            self._require_time()
             await self._asked(self._commit())
             waits = Waits(signals=[name], until=self._time_is_up())
             async with self._lease.parking.waiting(waits, at_once=False):
                 while taken is None:
-                    taken = await self._take_signal(name, LONG_POLL_SECONDS)
+                    self._require_time()
+                    taken = await self._take_signal(name, self._patience(LONG_POLL_SECONDS))
         self.signal = taken.place
         return taken.data
 
@@ -171,7 +176,10 @@ class TaskContext:
         if moment - self._lease.now() > PATIENCE_SECONDS:
             await self._asked(self._commit())
         limit = self._time_is_up()
-        await self._lease.sleep_until(moment if limit is None else min(moment, limit))
+        until = moment if limit is None else min(moment, limit)
+        await self._lease.sleep_until(until)
+        if until < moment:  # both may have passed while nobody ran this: it counts which came first
+            raise TimeIsUpError
 
     def _next_look(self) -> float:
         """When to look after a child whose end nobody told of: whoever was to may have died."""
@@ -182,6 +190,16 @@ class TaskContext:
         """When the time of this call is over, in seconds since 1970."""
         limit = time_limit(self._call.spec)
         return None if limit is None else self._began + limit
+
+    def _patience(self, most: float) -> float:
+        """How long an answer may be waited for; what has come is looked for also when the time is over."""
+        limit = self._time_is_up()
+        return most if limit is None else max(0.0, min(most, limit - self._lease.now()))
+
+    def _require_time(self) -> None:
+        limit = self._time_is_up()
+        if limit is not None and limit <= self._lease.now():
+            raise TimeIsUpError
 
     def add_secret(self, value: object) -> None:
         """Keeps a value out of everything that is written from now on."""

@@ -243,7 +243,6 @@ class GroupRun:
             running.results[index] = end.result
         else:
             done = narrator.iterating("loop.iteration.failed", at, "error", **about, error=end.error)
-            running.failed += 1
             running.results[index] = None
         child.pending.append(done)
         running.open.pop(index)

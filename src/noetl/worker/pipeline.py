@@ -229,7 +229,9 @@ class Pipeline:
             self.frame.since = lease.now()
         if task.poll is not None:
             try:
-                call = within(call, self._poll_left(task.poll, scope))
+                # The time of a call that waits is counted from its beginning, under whichever lease that was.
+                begins = self.frame.since if kind.DESCRIPTION.waits else lease.now()
+                call = within(call, self._poll_left(task.poll, scope, begins))
             except TemplateError as error:
                 wrong = Refused(error.code, error.message)
                 return lease.redacted(refusal(task.label, self.frame.attempt, lease.now(), wrong))
@@ -253,10 +255,10 @@ class Pipeline:
             problem = refused
         return lease.redacted(refusal(task.label, self.frame.attempt, lease.now(), problem))
 
-    def _poll_left(self, poll: Poll, scope: Scope) -> float | None:
-        """Seconds until a poll is over, whatever its call is doing then."""
+    def _poll_left(self, poll: Poll, scope: Scope, begins: float) -> float | None:
+        """Seconds from the beginning of a call until its poll is over, whatever the call is doing then."""
         ends = poll_ends(poll, self.frame, scope)
-        return None if ends is None else ends - self.lease.now()
+        return None if ends is None else ends - begins
 
     async def _call_pipeline(self, task: Task, scope: Scope) -> Data:
         """The outcome of a workbook task that is a pipeline or a loop: it runs inside this one."""

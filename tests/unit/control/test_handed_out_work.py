@@ -287,7 +287,9 @@ def test_whoever_waits_for_work_is_woken_by_what_is_begun_resumed_or_lost() -> N
     planes.play(scenario)
 
 
-def test_the_reaper_takes_back_what_ran_out_whatever_becomes_of_the_others() -> None:
+def test_the_reaper_takes_back_what_ran_out_whatever_becomes_of_the_others_and_tells_of_these(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     planes = Planes()
 
     async def scenario() -> None:
@@ -311,6 +313,8 @@ def test_the_reaper_takes_back_what_ran_out_whatever_becomes_of_the_others() -> 
         assert (await planes.events("2")).count("command.expired") == 1
 
     planes.play(scenario)
+    (told,) = {record.getMessage() for record in caplog.records if record.levelname == "WARNING"}
+    assert told == f"{StoreError.code}: this one cannot be written; it is tried again"
 
 
 def test_timers_are_looked_at_again_and_again() -> None:

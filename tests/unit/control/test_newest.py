@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable
-from typing import cast
+from typing import Any, cast
 
 from noetl.control.newest import CatalogReader
-from noetl.store.protocol import CatalogEntry, Store
+from noetl.store.protocol import CatalogEntry, Store, StoreError
 
 
 class Catalog:
@@ -18,11 +19,14 @@ class Catalog:
         self.questions = 0
         self.gate = asyncio.Event()
         self.gate.set()
+        self.is_away = False
 
     async def catalog_entry(self, path: str, version: int | None = None) -> CatalogEntry | None:
         self.questions += 1
         found = self.newest if version is None else version
         await self.gate.wait()
+        if self.is_away:
+            raise StoreError("the store is away")
         return CatalogEntry(
             path=path,
             version=found,
@@ -101,3 +105,32 @@ def test_a_named_version_is_asked_for_once() -> None:
         assert catalog.questions == 1
 
     play(scenario)
+
+
+def test_a_question_that_nobody_waits_for_any_more_may_fail_or_be_stopped_in_silence() -> None:
+    told: list[Any] = []
+
+    async def scenario(catalog: Catalog, reader: CatalogReader) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, about: told.append(about))
+        for is_away in (True, False):
+            catalog.is_away = is_away
+            catalog.gate.clear()
+            before = asyncio.all_tasks()
+            waiting = [*await asked(reader, 1), *await asked(reader, 1)]
+            questions = asyncio.all_tasks() - before - {*waiting}
+            assert len(questions) == 2
+            for each in waiting:
+                each.cancel()
+            await asyncio.wait(waiting)
+            if is_away:
+                catalog.gate.set()
+            else:
+                for question in questions:
+                    question.cancel()
+            await asyncio.wait(questions)
+            waiting.clear()
+            questions.clear()
+            gc.collect()
+
+    play(scenario)
+    assert told == []

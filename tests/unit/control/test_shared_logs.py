@@ -288,6 +288,20 @@ async def _all_fine(playbook: Playbook, payload: Data, origin: Origin) -> tuple[
     return {"door": "the secret word"}, None
 
 
+def test_the_keychain_is_resolved_for_a_worker_of_another_server_too() -> None:
+    planes = Planes()
+
+    async def scenario() -> None:
+        first, second = (planes.plane(prepare=_all_fine, shared=True, node=node) for node in (1, 2))
+        entry = await planes.register(ONE_STEP + "keychain: [{name: door, kind: env}]\n")
+        await first.begin(entry, {}, execution_id="1")
+        lease = (await claimed(first)).lease
+        await second.state("1")  # now it is in memory there, and nobody has needed its keychain
+        assert await second.keychain(lease) == {"door": "the secret word"}
+
+    planes.play(scenario)
+
+
 def test_what_a_caller_sent_along_is_not_shown() -> None:
     shown = repr(Origin("1", None, {"door": "the secret word"}))
     assert "door" in shown
@@ -381,6 +395,20 @@ def test_a_paused_execution_hands_out_nothing_until_it_is_resumed() -> None:
             assert (await control.state("1")).status == "cancelled"
 
         planes.play(scenario)
+
+
+def test_an_execution_that_another_server_has_resumed_can_be_paused_here_again() -> None:
+    planes = Planes()
+
+    async def scenario() -> None:
+        first, second = (planes.plane(shared=True, node=node) for node in (1, 2))
+        await first.begin(await planes.register(), {}, execution_id="1")
+        await first.pause("1")
+        await second.resume("1")
+        await first.pause("1")
+        assert (await second.state("1")).status == "paused"
+
+    planes.play(scenario)
 
 
 def test_an_execution_that_another_server_brought_to_its_end_can_be_repeated_here() -> None:

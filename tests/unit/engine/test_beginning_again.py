@@ -9,9 +9,10 @@ import pytest
 
 from noetl.engine import decide
 from noetl.engine.bodies import Bodies
+from noetl.engine.facts import of_step
 from noetl.engine.plan import Plan
 from noetl.engine.reuse import CannotRepeatError, Reuse, _done_items, reuse_from
-from noetl.engine.state import State
+from noetl.engine.state import State, StepResult
 from noetl.engine.turn import Turn
 from noetl.playbook.load import load
 from noetl.testing import Run, fails, play
@@ -127,6 +128,18 @@ def test_a_loop_whose_items_were_all_done_before_is_done_at_once() -> None:
     assert (turn.state.status, turn.state.result) == ("completed", ["a", "b", "c"])
     (done,) = [fact.payload for fact in turn.facts if fact.event_type == "loop.done"]
     assert (done["done"], done["failed"]) == (3, 0)
+
+
+def test_a_result_is_that_of_a_step_of_its_own_however_late_the_kept_ones_came_in_the_earlier_log() -> None:
+    playbook = load(TEXT.encode(), builtin_kinds()).playbook
+    assert playbook is not None
+    turn = Turn(Plan(playbook), State(execution_id="1"), "2025-06-15T15:06:40.000000Z", Bodies())
+    kept = {"start": StepResult(status="done", result="kept", seq=900)}
+    decide.request(turn, {}, reuse=Reuse({}, "last", {}, {}, {}, kept, {}))
+    ended = of_step("step.done", "1", turn.now, "last", "1.1", result="own")
+    decide.report(turn, "1.1", [ended])
+    assert (turn.state.result, turn.state.result_step) == ("own", "last")
+    assert turn.state.steps["start"].result == "kept"
 
 
 def test_items_of_a_list_that_is_shorter_now_cannot_be_taken_over() -> None:

@@ -155,3 +155,34 @@ def test_an_active_join_waits_for_a_branch_that_can_still_come() -> None:
         slow=after(5),
     )
     assert entered(found, "meet") == [{"slow": 1, "fast": 1}]
+
+
+def test_an_active_join_waits_for_a_token_that_has_still_to_enter_the_step_it_comes_by() -> None:
+    found = run(
+        f"step: start, {TASK}, next: {{spec: {{mode: inclusive}}, arcs: [{{step: near}}, {{step: far}}]}}",
+        "step: near, next: {arcs: [{step: meet, args: {near: 1}}]}",
+        "step: far, next: {arcs: [{step: farther}]}",
+        "step: farther, next: {arcs: [{step: meet, args: {farther: 1}}]}",
+        f"step: meet, spec: {{join: {{of: [near, farther], mode: active}}}}, {TASK}",
+    )
+    assert entered(found, "meet") == [{"near": 1, "farther": 1}]
+
+
+CHOSEN = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: p}
+workflow:
+  - step: start
+    tool: {kind: python, code: pass}
+    case: [{when: "{{ event.name in ('call.done', 'call.error') }}", then: [{next: [{step: on}]}]}]
+  - {step: on, args: {from: "{{ event.name }}", why: "{{ event.data }}"}, tool: {kind: python, code: pass}}
+"""
+
+
+def test_a_step_that_a_case_chose_hears_of_the_error_that_led_there_if_there_was_one() -> None:
+    done = play(CHOSEN, tools={"python": 1})
+    assert entered(done, "on") == [{"from": "step.done", "why": {}}]
+    failed = play(CHOSEN, tools={"start": fails("boom"), "on": 1})
+    (args,) = entered(failed, "on")
+    assert (args["from"], args["why"]["error"]["kind"]) == ("step.failed", "boom")

@@ -51,6 +51,21 @@ class Execution:
         return turn
 
 
+def step_done() -> Fact:
+    """What a worker says that has run the first step."""
+    return Fact(
+        event_type="step.done",
+        timestamp=timestamp(START),
+        source="worker",
+        entity_type="step",
+        entity_id="1.1",
+        status="success",
+        step="start",
+        step_run_id="1.1",
+        payload={"result": 1},
+    )
+
+
 def told(turn: Turn) -> list[str]:
     return [fact.event_type for fact in turn.facts]
 
@@ -199,18 +214,25 @@ def test_a_report_about_work_that_is_over_changes_nothing_and_stops_the_worker()
 def test_while_an_execution_is_paused_no_step_is_begun_and_then_it_goes_on() -> None:
     execution = Execution(FORK.replace("{step: start,", "{step: start, tool: {kind: python, code: pass},"))
     execution.take(decide.pause)
-    done = Fact(
-        event_type="step.done",
-        timestamp=timestamp(START),
-        source="worker",
-        entity_type="step",
-        entity_id="1.1",
-        status="success",
-        step="start",
-        step_run_id="1.1",
-        payload={"result": 1},
-    )
-    turn = execution.take(lambda turn: decide.report(turn, "1.1", [done]))
+    turn = execution.take(lambda turn: decide.report(turn, "1.1", [step_done()]))
     assert told(turn) == ["step.done", "next.evaluated"]
     assert len(execution.state.tokens) == 2
     assert told(execution.take(decide.resume)) == ["execution.resumed", "step.scheduled", "step.scheduled"]
+
+
+def test_a_step_that_is_entered_again_runs_again_and_shows_its_last_result_meanwhile() -> None:
+    execution = Execution(ONE_STEP.replace("code: pass}", "code: pass}, next: {arcs: [{step: start}]}"))
+    execution.take(lambda turn: decide.report(turn, "1.1", [step_done()]))
+    step = execution.state.steps["start"]
+    assert (step.status, step.runs, step.result) == ("running", 2, 1)
+
+
+def test_work_that_is_over_in_the_turn_that_made_it_is_handed_to_nobody() -> None:
+    playbook = load(IN_TIME.encode(), builtin_kinds()).playbook
+    assert playbook is not None
+    turn = Turn(Plan(playbook), State(execution_id="1"), timestamp(START), Bodies())
+    decide.request(turn, {})
+    turn.now = timestamp(START + 20)
+    decide.wake(turn)
+    assert told(turn)[-3:] == ["step.failed", "next.evaluated", "step.scheduled"]
+    assert turn.commands == {"1.2": "add"}

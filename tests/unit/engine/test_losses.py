@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from noetl.engine import decide
 from noetl.engine.bodies import Bodies
-from noetl.engine.facts import Fact
+from noetl.engine.facts import Fact, of_step
 from noetl.engine.plan import Plan
 from noetl.engine.state import State
 from noetl.engine.turn import Turn
@@ -76,6 +76,20 @@ def test_a_task_that_was_finished_in_between_begins_the_count_anew() -> None:
     for _ in range(decide.MOST_LOSSES - 1):
         lost(state)
     decide.report(turn_on(state), "1.1", [one_done()])
+    for _ in range(decide.MOST_LOSSES - 1):
+        assert lost(state).commands == {"1.1": "free"}
+    assert state.status == "running"
+
+
+def test_a_lease_that_was_given_back_in_between_begins_the_count_anew() -> None:
+    state = begun()
+    for _ in range(decide.MOST_LOSSES - 1):
+        lost(state)
+    parked = of_step(
+        "step.paused", "1", NOW, "start", "1.1", "in_progress", lease=0, waits={"signals": ["go"]}
+    )
+    decide.report(turn_on(state), "1.1", [parked])
+    decide.signal(turn_on(state), "go", None)
     for _ in range(decide.MOST_LOSSES - 1):
         assert lost(state).commands == {"1.1": "free"}
     assert state.status == "running"

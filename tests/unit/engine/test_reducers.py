@@ -107,6 +107,12 @@ def test_every_write_of_an_iteration_counts() -> None:
     }
 
 
+def test_a_write_to_a_key_without_a_reducer_hides_none_that_follows_it() -> None:
+    noted: dict[str, list[Any]] = {}
+    note_writes(noted, {"other": 1, "total": 2}, {"total": "sum"})
+    assert noted == {"total": [2]}
+
+
 def test_a_write_that_does_not_fit_is_kept_to_be_refused() -> None:
     noted: dict[str, list[Any]] = {}
     for value in (1, "many", 2):

@@ -13,6 +13,7 @@ from noetl.engine.state import Frame
 from noetl.errors import TemplateValueError
 from noetl.playbook.model import Backoff, Poll, Retry, Task
 from noetl.template import Scope, Template
+from noetl.testing import fails, play, replies
 
 NOWHERE = Scope({})
 
@@ -185,3 +186,31 @@ def test_nought_is_a_number_and_what_is_less_is_none() -> None:
     assert number(Template("{{ 0.5 }}"), NOWHERE, "attempts") == 0.5
     with pytest.raises(TemplateValueError, match="`attempts` must be a number of at least 0, but"):
         number(Template("{{ -1 }}"), NOWHERE, "attempts")
+
+
+MADE_OF_TWO = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: p}
+workbook:
+  - name: both
+    tool: [{one: {kind: python, code: pass}}, {two: {kind: python, code: pass}}]
+workflow:
+  - step: start"""
+BY_RULE = """
+    tool:
+      kind: workbook
+      name: both
+      spec: {policy: {rules: [{when: "{{ outcome.error }}", then: {do: retry, attempts: 2}}]}}
+"""
+BY_CASE = """
+    tool: {kind: workbook, name: both, retry: {max_attempts: 2}}
+    case: [{when: "{{ event.name == 'call.done' }}", then: [{result: {from: "{{ result }}"}}]}]
+"""
+
+
+@pytest.mark.parametrize("call", [BY_RULE, BY_CASE], ids=["by a rule", "in a case"])
+def test_a_task_made_of_others_that_is_tried_again_runs_them_all_again(call: str) -> None:
+    found = play(MADE_OF_TWO + call, tools={"start/one": 1, "start/two": replies(fails(), 2)})
+    assert (found.status, found.result) == ("completed", 2), found.error
+    assert [call.task_label for call in found.calls] == ["one", "two", "one", "two"]

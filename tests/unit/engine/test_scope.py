@@ -8,7 +8,15 @@ import pytest
 
 from noetl.engine.bodies import Bodies, BodiesNeeded
 from noetl.engine.limits import reference
-from noetl.engine.scope import Iteration, StepResults, Surroundings, TaskResults, pipeline_scope, render
+from noetl.engine.scope import (
+    Iteration,
+    LastResult,
+    StepResults,
+    Surroundings,
+    TaskResults,
+    pipeline_scope,
+    render,
+)
 from noetl.engine.state import Frame, StepResult
 from noetl.template import Scope, Template
 
@@ -233,3 +241,10 @@ def test_the_results_of_tasks_are_a_mapping_like_any_other() -> None:
     assert (list(results), len(results), "a" in results, "c" in results) == (["a", "b"], 2, True, False)
     assert (results["a"].plain(), results["b"].lookup("n")) == (1, 2)
     assert results["a"].lookup("status") == "done"
+
+
+def test_the_last_result_has_its_names_and_no_other() -> None:
+    last = LastResult({"n": 2}, Bodies())
+    assert (list(last), len(last)) == (["result", "response", "data", "this"], 4)
+    assert (last["response"].lookup("n"), last["this"]["data"].lookup("n")) == (2, 2)
+    assert last.get("other") is None

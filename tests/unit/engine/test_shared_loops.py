@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from noetl.engine import decide
@@ -19,14 +21,14 @@ RUN = "1.1"
 
 
 class Shared:
-    """A loop of so many items, of which so many may run at once."""
+    """A loop of so many items, of which so many may run at once; `more` is written to its step."""
 
-    def __init__(self, items: int, at_once: int) -> None:
+    def __init__(self, items: int, at_once: int, more: bytes = b"") -> None:
         loaded = load(
             b"apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p, path: tests/p}\n"
             b"workflow: [{step: start, loop: {in: '{{ range(%d) | list }}', iterator: n, "
-            b"spec: {mode: parallel, max_in_flight: %d}}, tool: {kind: python, code: pass}}]"
-            % (items, at_once),
+            b"spec: {mode: parallel, max_in_flight: %d}}, tool: {kind: python, code: pass}%b}]"
+            % (items, at_once, more),
             builtin_kinds(),
         )
         assert loaded.playbook is not None
@@ -68,7 +70,7 @@ def _begins(fact: Fact) -> bool:
     return fact.event_type == "loop.iteration.started"
 
 
-def _ended(index: int) -> Fact:
+def _ended(index: int, **more: Any) -> Fact:
     return Fact(
         event_type="loop.iteration.done",
         timestamp=NOW,
@@ -80,7 +82,7 @@ def _ended(index: int) -> Fact:
         step_run_id=RUN,
         iteration_id=f"{RUN}/{index}",
         iteration=index,
-        payload={"result": index},
+        payload={"result": index, **more},
     )
 
 
@@ -116,3 +118,41 @@ def test_a_lease_that_finds_nothing_left_ends() -> None:
     told = decide.report(turn, RUN, [_ended(0)], lease=0)
     assert told == decide.Told(goes_on=False)
     assert turn.commands == {command_id(RUN, 0): "remove"}
+
+
+def test_while_the_execution_is_paused_a_lease_is_given_no_more_and_rests_until_it_is_resumed() -> None:
+    shared = Shared(4, 2)
+    decide.pause(shared.turn())
+    turn = shared.turn()
+    assert decide.report(turn, RUN, [_ended(0)], lease=0) == decide.Told(goes_on=False)
+    assert [fact.event_type for fact in turn.facts] == ["loop.iteration.done", "step.paused"]
+    assert turn.commands == {RUN: "hold"}
+    turn = shared.turn()
+    decide.resume(turn)
+    assert turn.commands == {RUN: "free"}  # the other lease is with its worker
+    assert (shared.given(0), shared.given(1)) == ({2}, {1})
+
+
+CLOSED_BY_WORKER = b", vars: {kept: 1}"
+"""Whoever has the only lease of such a loop asks for its iterations, and ends it."""
+
+
+def test_a_lease_that_asks_for_its_first_iterations_during_a_pause_rests_and_is_given_them_later() -> None:
+    shared = Shared(3, 2, CLOSED_BY_WORKER)
+    decide.pause(shared.turn())
+    turn = shared.turn()
+    assert decide.report(turn, RUN, [], asks=True) == decide.Told(goes_on=False)
+    assert turn.commands == {RUN: "hold"}
+    turn = shared.turn()
+    decide.resume(turn)
+    assert turn.commands == {RUN: "free"}
+    assert decide.report(shared.turn(), RUN, [], asks=True) == decide.Told(goes_on=True, iterations=(0, 1))
+
+
+def test_of_a_loop_that_a_way_out_ended_early_no_iteration_is_begun_any_more() -> None:
+    shared = Shared(3, 1, CLOSED_BY_WORKER)
+    decide.report(shared.turn(), RUN, [], asks=True)
+    way_out: dict[str, Any] = {"route": {"selected": []}, "result": [], "error": None}
+    told = decide.report(shared.turn(), RUN, [_ended(0, ends=way_out)])
+    assert told == decide.Told(goes_on=True)
+    assert shared.given(0) == set()
