@@ -11,6 +11,7 @@ import random
 from typing import Any, NamedTuple
 
 from tests.simulation.older_dialects import OlderDrawing
+from tests.simulation.racing import reads_what_others_write
 
 Data = dict[str, Any]
 
@@ -102,7 +103,7 @@ def draw_scenario(chance: random.Random) -> Scenario:
         payload,
         troubles,
         chance.randint(0, 2**32),
-        drawing.racy,
+        drawing.racy or reads_what_others_write(playbook),
         distributed=distributed,
         children=(drawing.child(),) if f"'{CHILD}'" in repr(playbook) else (),
         again=drawing.again(playbook) if drawing.often(0.15) else None,
@@ -567,10 +568,8 @@ class Drawing:
             then["set_iter"] = {
                 "seen": self.chance.choice([5, "{{ iter.seen | default(0) }}", "{{ _attempt }}"])
             }
-        if self.often(0.3):
-            patch = self.ctx_patch(loop)
-            if patch:
-                then["set_ctx"] = patch
+        if self.often(0.3) and (patch := self.ctx_patch(loop)):
+            then["set_ctx"] = patch
         return then
 
     def ctx_patch(self, loop: Data | None) -> Data:

@@ -52,7 +52,7 @@ from noetl.server.parts import Asking, Caller, Given, Parts
 from noetl.server.problems import ForbiddenError, RequestError
 from noetl.server.views import queue_row
 
-MOST_REMEMBERED: Final = 100_000
+MOST_REMEMBERED: Final = 20_000
 WAIT_SLICE: Final = 1.0
 """Waiting is done in pieces of this many seconds, so that a server that stops does not keep workers."""
 CLOSED_SECONDS: Final = 0.1
