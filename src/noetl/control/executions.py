@@ -50,6 +50,8 @@ from noetl.store.protocol import (
 
 MOST_IN_MEMORY: Final = 2_000
 """Executions kept decoded; the one that was used longest ago goes first."""
+ENDS_OF_LEASES: Final = frozenset({"hold", "remove", "free"})
+"""What becomes of a row of the queue that leaves no lease of it in force."""
 FOR_EVER: Final = 10 * 365 * 86_400.0
 """The lease of a worker that shares the process: they die together."""
 
@@ -276,6 +278,7 @@ class Executions:
                 self._on_event(event)
         self._hand_over(live, change.add_commands, batch)
         if turn.commands or live.state.is_over:
+            _note_ended_leases(live, turn, batch)
             await self._tell_of_commands(live, turn, change)
         if "signal.received" in turn.happened:
             live.wake_waiters()
@@ -296,7 +299,7 @@ class Executions:
         reporters = {fence.command_id for fence in change.fences if not fence.expired}
         over = [name for name in live.held if run_and_lease(name)[0] not in live.state.runs]
         for command_id, wanted in turn.commands.items():
-            if wanted in ("hold", "remove", "free"):
+            if wanted in ENDS_OF_LEASES:
                 over.append(command_id)
         for command_id in over:
             live.let_go_of_signals(command_id)
@@ -385,3 +388,12 @@ class Executions:
     async def cancel(self, execution_id: str, reason: str | None = None) -> None:
         live = await self.open(execution_id)
         await live.change(lambda turn: decide.cancel(turn, reason))
+
+
+def _note_ended_leases(live: Live, turn: Turn, batch: Sequence[Asked]) -> None:
+    """Whoever reported may have been told to go on before something else in the same turn ended the lease."""
+    for asked in batch:
+        if asked.fence is not None:
+            command_id = asked.fence.command_id
+            is_run_over = run_and_lease(command_id)[0] not in live.state.runs
+            asked.lease_is_over = is_run_over or turn.commands.get(command_id) in ENDS_OF_LEASES

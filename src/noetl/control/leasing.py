@@ -129,7 +129,7 @@ class Leasing(Executions):
         verdict = Verdict(
             command_id=command_id,
             verdict="accepted",
-            stop=not told.goes_on,
+            stop=answer.lease_is_over or not told.goes_on,
             iterations=told.iterations,
         )
         return verdict, answer.commands

@@ -54,12 +54,14 @@ class Answer(NamedTuple):
 
     given: Any
     commands: tuple[AnyCommand, ...] = ()
+    lease_is_over: bool = False
+    """Of what was asked under a lease: by this change, or by one that was written together with it."""
 
 
 class Asked:
     """A change that waits to be decided, and who waits for it."""
 
-    __slots__ = ("act", "answer", "commands", "ended_timers", "fence", "fresh", "taker")
+    __slots__ = ("act", "answer", "commands", "ended_timers", "fence", "fresh", "lease_is_over", "taker")
 
     def __init__(
         self,
@@ -77,6 +79,7 @@ class Asked:
         self.fresh = fresh
         self.ended_timers = ended_timers
         self.commands: list[AnyCommand] = []
+        self.lease_is_over = False
 
     def refuse(self, error: BaseException) -> None:
         """Raises `error` where the answer is waited for; if nobody does any more, it is nobody's."""
@@ -302,7 +305,7 @@ class Live:
             self.bodies.forget()
         for asked, answer in zip(batch, given, strict=True):
             if not asked.answer.done():
-                asked.answer.set_result(Answer(answer, tuple(asked.commands)))
+                asked.answer.set_result(Answer(answer, tuple(asked.commands), asked.lease_is_over))
 
     async def _write(self, batch: list[Asked]) -> tuple[list[Asked], list[Any]]:
         """Decides a batch and writes it; those whose lease is over are answered and left out."""

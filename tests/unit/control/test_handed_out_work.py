@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from noetl.records.command import HeldLease
@@ -26,6 +27,25 @@ def test_a_worker_in_this_process_is_stopped_when_its_execution_is_cancelled() -
         await control.cancel("1")
         assert revoked == [work.lease.command_id]
         assert control.opened("1").held == {}
+
+    planes.play(scenario)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_who_reports_while_an_execution_is_cancelled_is_told_to_stop(shared: bool) -> None:
+    planes = Planes()
+
+    async def scenario() -> None:
+        control, revoked = planes.plane(shared=shared), list[str]()
+        control.on_revoked = revoked.append
+        await control.begin(await planes.register(), {}, execution_id="1")
+        work = await claimed(control)
+        begun = msgspec.structs.replace(done(work), events=done(work).events[:1])
+        reply, _ = await asyncio.gather(report(control, begun), control.cancel("1"))
+        log = await planes.store.events("1")
+        assert "task.done" in [event.event_type for event in log]
+        assert [(each.verdict, each.stop) for each in reply.verdicts] == [("accepted", True)]
+        assert revoked == []
 
     planes.play(scenario)
 
