@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import os
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 from typing import Any, Final
 
@@ -78,12 +78,13 @@ class FileBodies:
         found = await asyncio.to_thread(lambda: list(self._folder.glob("*/results")))
         return [each.parent.name for each in found if is_execution_id(each.parent.name)]
 
-    async def forget(self, execution_id: str) -> None:
-        """Removes the bodies of an execution; its other files stay."""
-        place = self._folder / execution_id
-        await asyncio.to_thread(shutil.rmtree, place / "results", ignore_errors=True)
-        with contextlib.suppress(OSError):  # something else lies there
-            place.rmdir()
+    async def forget(self, execution_ids: Collection[str]) -> None:
+        """Removes the bodies of executions; their other files stay."""
+        for execution_id in execution_ids:
+            place = self._folder / execution_id
+            await asyncio.to_thread(shutil.rmtree, place / "results", ignore_errors=True)
+            with contextlib.suppress(OSError):  # something else lies there
+                place.rmdir()
 
     def path(self, ref: ResultRef) -> Path:
         """Where the body of a reference lies; ResultGoneError where it does not."""

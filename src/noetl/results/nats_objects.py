@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Final
 
 from noetl.records.result_ref import ResultRef
@@ -95,10 +95,11 @@ class NatsObjectBodies:
         names = {name.partition("/")[0] for name in await self._names()}
         return [name for name in names if is_execution_id(name)]
 
-    async def forget(self, execution_id: str) -> None:
-        """Removes the bodies of an execution."""
+    async def forget(self, execution_ids: Collection[str]) -> None:
+        """Removes the bodies of executions."""
+        gone = frozenset(execution_ids)
         for name in await self._names():
-            if name.startswith(f"{execution_id}/"):
+            if name.partition("/")[0] in gone:
                 with _translated(name):
                     await (await self._objects()).delete(name)
 

@@ -7,7 +7,7 @@ do. A `file://` URL needs no library.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -96,8 +96,8 @@ class BucketBodies:
         names = [prefix.rstrip("/") for prefix in found["common_prefixes"]]
         return [name for name in names if is_execution_id(name)]
 
-    async def forget(self, execution_id: str) -> None:
-        """Removes the bodies of an execution."""
+    async def forget(self, execution_ids: Collection[str]) -> None:
+        """Removes the bodies of executions."""
         bucket = _bucket(self._url)
         # Found by `_bucket`.
         from obstore import delete_async  # noqa: PLC0415
@@ -105,8 +105,9 @@ class BucketBodies:
         from obstore.exceptions import BaseError  # noqa: PLC0415
 
         try:
-            async for page in listed(bucket, f"{execution_id}/results/"):
-                await delete_async(bucket, [each["path"] for each in page])
+            for execution_id in execution_ids:
+                async for page in listed(bucket, f"{execution_id}/results/"):
+                    await delete_async(bucket, [each["path"] for each in page])
         except BaseError as error:
             raise ResultStoreError(f"{self._url} does not remove results: {error}") from error
 

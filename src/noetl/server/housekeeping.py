@@ -7,7 +7,7 @@ Nothing depends on it being prompt. It never ends an execution.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final, NamedTuple, Protocol
 
 import structlog
@@ -44,7 +44,7 @@ class BodyPlace(Protocol):
         """Those that have bodies there."""
         ...
 
-    async def forget(self, execution_id: str) -> None: ...
+    async def forget(self, execution_ids: Collection[str]) -> None: ...
 
 
 class Housekeeping:
@@ -128,13 +128,14 @@ class Housekeeping:
         time of retention that was given the same place by mistake loses nothing that it could not lose here.
         """
         assert self._retention_days is not None
-        gone, oldest = 0, self._clock.now() - self._retention_days * DAY
+        count, oldest = 0, self._clock.now() - self._retention_days * DAY
         for place in self._places:
-            for execution_id in await place.executions():
-                if made_at(execution_id) < oldest and await self._store.execution(execution_id) is None:
-                    await place.forget(execution_id)
-                    gone += 1
-        return gone
+            old = [each for each in await place.executions() if made_at(each) < oldest]
+            gone = [each for each in old if await self._store.execution(each) is None]
+            if gone:
+                await place.forget(gone)
+                count += len(gone)
+        return count
 
     async def _forget_old(self) -> int:
         assert self._retention_days is not None

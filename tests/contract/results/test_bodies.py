@@ -93,13 +93,13 @@ def test_the_bodies_of_an_execution_are_found_and_removed_together(play: Play) -
         ]
         other = await tried.bodies.put("1011", b"1", media_type="a/b", store=tried.store)
         assert {"101", "1011"} <= set(await place.executions())
-        await place.forget("101")
+        await place.forget(["101"])
         assert "101" not in await place.executions()
         for ref in mine:
             with pytest.raises(ResultGoneError):
                 await tried.bodies.get(ref)
         assert await tried.bodies.get(other) == b"1"
-        await place.forget("101")
+        await place.forget(["101"])
 
     play(scenario)
 
@@ -124,7 +124,7 @@ def test_a_bucket_is_cleared_of_one_execution(monkeypatch: pytest.MonkeyPatch) -
         for name in ("101", "1011", "of-another-program"):
             await bodies.put(name, name.encode(), media_type="a/b", store="s3://shop/results")
         assert sorted(await place.executions()) == ["101", "1011"]
-        await place.forget("101")
+        await place.forget(["101"])
         assert await place.executions() == ["1011"]
 
     asyncio.run(scenario())
