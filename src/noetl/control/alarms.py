@@ -7,11 +7,14 @@ this process knows itself.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
 from noetl.errors import NoetlError
 from noetl.ids import Clock
+
+logger = logging.getLogger(__name__)
 
 A_MOMENT: Final = 0.001
 """How long an alarm that rang too early by the clock is put off."""
@@ -58,7 +61,10 @@ class Alarms:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._waking.discard(task)
         problem = None if task.cancelled() else task.exception()
-        if problem is not None:
+        if isinstance(problem, NoetlError):
+            # A row in the store stays for the next who looks, as for alarms.
+            logger.warning("%s: %s; it is left to the next who looks", problem.code, problem.message)
+        elif problem is not None:
             about = {"message": "an alarm could not be handled", "exception": problem}
             task.get_loop().call_exception_handler(about)
 

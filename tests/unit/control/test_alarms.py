@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
+
 from noetl.control.alarms import A_MOMENT, Alarms
 from noetl.errors import NoetlError
 from noetl.testing import START, FakeClock
@@ -108,3 +110,18 @@ def test_any_other_problem_of_an_alarm_is_told() -> None:
 
     (about,) = play(scenario, lambda _: problem)
     assert about == {"message": "an alarm could not be handled", "exception": problem}
+
+
+def test_work_beside_that_cannot_be_written_is_told_in_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(alarms: Alarms, woken: Woken) -> None:
+        async def work() -> None:
+            raise NoetlError("the disk is full")
+
+        alarms.run(work())
+        await alarms.settle()
+        await asyncio.sleep(0)
+
+    assert play(scenario) == []
+    (told,) = caplog.records
+    assert (told.levelname, told.exc_info) == ("WARNING", None)
+    assert "the disk is full; it is left to the next who looks" in told.getMessage()
