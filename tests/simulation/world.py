@@ -20,10 +20,11 @@ from unittest import mock
 
 import msgspec
 
+from noetl.control import live
 from noetl.control.live import Live
 from noetl.control.plane import ControlPlane
 from noetl.embedded import Embedded
-from noetl.engine import decide, entering
+from noetl.engine import bodies, decide, entering
 from noetl.engine.leases import run_and_lease
 from noetl.engine.state import State
 from noetl.errors import NoetlError
@@ -51,6 +52,8 @@ LAGGING = (10, 40, 160)
 """How many reads a lag lasts."""
 MOST_RUNS_IN_A_TURN = 300
 """What is taken for running away here; the engine waits for far more, which would only take longer."""
+AT_HAND_BYTES = 100
+"""Nearly nothing: what is stored has to be loaded again and again."""
 MOST_ROUNDS = 200_000
 """Of the event loop in one play; most need a few thousand."""
 LINGERING = 60.0
@@ -127,6 +130,9 @@ class World(ABC):
         """The state of the execution at its end, or of the one that repeats it."""
         with (
             mock.patch.object(entering, "MOST_RUNS_IN_A_TURN", MOST_RUNS_IN_A_TURN),
+            mock.patch.object(bodies, "MOST_BYTES", AT_HAND_BYTES),
+            mock.patch.object(live, "MOST_BYTES_AT_HAND", AT_HAND_BYTES),
+            mock.patch.object(bodies, "RECENT_USES", 2),
             asyncio.Runner(loop_factory=lambda: ShuffledLoop(self.clock, self.chance)) as runner,
         ):
             runner.get_loop().set_exception_handler(self.heard_of)

@@ -37,6 +37,9 @@ CONTESTED_TURNS: Final = 50
 """After a turn was overtaken, so many more are likely to be: others work on this execution too. Before that a
 turn which is overtaken costs a replay, and all the others nothing."""
 
+MOST_BYTES_AT_HAND: Final = 4 << 20
+"""Of stored results, as JSON, that an execution has in memory between two turns."""
+
 UNKNOWN: Final = math.nan
 """Of a moment: it equals no other."""
 
@@ -145,7 +148,7 @@ class Live:
         if keychain is not None:
             self.use_keychain(keychain)
         self.parent_execution_id = parent_execution_id
-        self.bodies = Bodies()
+        self.bodies = Bodies(MOST_BYTES_AT_HAND)
         self.over = asyncio.Event()
         self.held: dict[str, int] = {}
         """The leases that were given out in this process, by command: their epoch."""
@@ -303,6 +306,7 @@ class Live:
         if self.state.is_over:
             self.over.set()
             self.bodies.forget()
+        self.bodies.trim()
         for asked, answer in zip(batch, given, strict=True):
             if not asked.answer.done():
                 asked.answer.set_result(Answer(answer, tuple(asked.commands), asked.lease_is_over))
@@ -397,7 +401,7 @@ class Live:
                     body = await self._reader.load_body(self, ref)
                     if ref["store"] == LOG_STORE:
                         await self._add_unwritten(body, turn, ref["key"])
-                    self.bodies.keep(ref["ref"], body)
+                    self.bodies.keep(ref, body)
             # Half a turn has not happened: whatever went wrong, the state is again that of the log.
             except BaseException:
                 await self._read_again()

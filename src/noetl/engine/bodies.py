@@ -7,7 +7,9 @@ body: if that is not at hand, `BodiesNeeded` says which, whoever evaluates loads
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 import msgspec
@@ -28,23 +30,79 @@ class BodiesNeeded(NoetlError):  # noqa: N818 - an answer that is expected, not 
         self.refs = refs
 
 
+MOST_BYTES: Final = 32 << 20
+"""Of stored results, as JSON, that one execution has at hand."""
+RECENT_USES: Final = 64
+"""What was among the last so many that were used stays, however large: others are likely to use it too."""
+
+
+class _Body:
+    __slots__ = ("size", "used", "value")
+
+    def __init__(self, value: Any, size: int, used: int) -> None:  # noqa: ANN401 - plain data
+        self.value = value
+        self.size = size
+        self.used = used
+
+
 class Bodies:
-    """The bodies at hand, by their reference."""
+    """The bodies at hand, by their reference. Any of them can be loaded again, so `trim` lets old ones go."""
 
-    def __init__(self) -> None:
-        self._loaded: dict[str, Any] = {}
+    def __init__(self, most_bytes: int | None = None) -> None:
+        self._most_bytes = MOST_BYTES if most_bytes is None else most_bytes
+        self._loaded: dict[str, _Body] = {}
+        self._bytes = 0
+        self._uses = 0
+        self._needed: Counter[str] = Counter()
 
-    def keep(self, ref: str, body: Any) -> None:  # noqa: ANN401 - plain data
-        self._loaded[ref] = body
+    def keep(self, ref: Data, body: Any) -> None:  # noqa: ANN401 - plain data
+        self._drop(ref["ref"])
+        self._uses += 1
+        size = ref.get("size") or 0
+        self._loaded[ref["ref"]] = _Body(body, size, self._uses)
+        self._bytes += size
 
     def get(self, ref: Data) -> Any:  # noqa: ANN401 - plain data
+        found = self._loaded.get(ref["ref"])
+        if found is None:
+            raise BodiesNeeded((ref,))
+        self._uses += 1
+        found.used = self._uses
+        return found.value
+
+    @contextmanager
+    def needing(self) -> Iterator[Callable[[Data], None]]:
+        """What is told of inside stays until the end: an evaluation must find all that it needs at once."""
+        needed: list[str] = []
+
+        def need(ref: Data) -> None:
+            needed.append(ref["ref"])
+            self._needed[ref["ref"]] += 1
+
         try:
-            return self._loaded[ref["ref"]]
-        except KeyError:
-            raise BodiesNeeded((ref,)) from None
+            yield need
+        finally:
+            self._needed.subtract(needed)
+            self._needed = +self._needed
+
+    def trim(self) -> None:
+        """Lets go of what was used longest ago, if there is too much."""
+        if self._bytes <= self._most_bytes:
+            return
+        for name, body in sorted(self._loaded.items(), key=lambda each: each[1].used):
+            if self._bytes <= self._most_bytes or body.used > self._uses - RECENT_USES:
+                break
+            if name not in self._needed:
+                self._drop(name)
 
     def forget(self) -> None:
         self._loaded.clear()
+        self._bytes = 0
+
+    def _drop(self, name: str) -> None:
+        dropped = self._loaded.pop(name, None)
+        if dropped is not None:
+            self._bytes -= dropped.size
 
 
 NO_BODIES: Final = Bodies()

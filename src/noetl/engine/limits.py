@@ -183,7 +183,7 @@ class _Shortening:
     def _stored(self, value: Any, body: bytes, *, at_hand: bool = True) -> Data:  # noqa: ANN401 - plain data
         ref, stored = reference(self._execution_id, value, body)
         if at_hand:
-            self._bodies.keep(ref["ref"], value)
+            self._bodies.keep(ref, value)
         self._taken.append(stored)
         return self._slim(ref)
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Container, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Container, Mapping
+from typing import Any, Final, Protocol
 
 import msgspec
 
-from noetl.engine.bodies import BodiesNeeded, is_ref
+from noetl.engine.bodies import Bodies, BodiesNeeded, is_ref
 from noetl.engine.limits import reference
 from noetl.engine.masking import shown
 from noetl.engine.state import Data
@@ -156,14 +156,32 @@ def _rendered(value: Any, scope: Scope, redactor: Redactor, name: str = "args") 
     return value
 
 
-async def with_bodies(evaluate: Callable[[], Any], load: Callable[[Data], Awaitable[None]]) -> Any:  # noqa: ANN401 - whatever is evaluated
+class BodiesAtHand(Protocol):
+    """Some stored results are at hand, and others can be loaded."""
+
+    bodies: Bodies
+
+    async def load_body(self, ref: Data) -> None: ...
+
+
+async def with_bodies(evaluate: Callable[[], Any], found: BodiesAtHand) -> Any:  # noqa: ANN401 - whatever is evaluated
     """Evaluates, loading stored bodies as they are needed."""
-    while True:
-        try:
-            return evaluate()
-        except BodiesNeeded as needed:
-            for ref in needed.refs:
-                await load(ref)
+    try:
+        return evaluate()
+    except BodiesNeeded as needed:
+        missing = needed.refs
+    try:
+        with found.bodies.needing() as need:
+            while True:
+                for ref in missing:
+                    need(ref)
+                    await found.load_body(ref)
+                try:
+                    return evaluate()
+                except BodiesNeeded as needed:
+                    missing = needed.refs
+    finally:
+        found.bodies.trim()
 
 
 def time_limit(spec: Data) -> float | None:

@@ -51,7 +51,7 @@ class CaseCalls:
         bodies = self._lease.bodies
         found: Data = await with_bodies(
             lambda: {name: bodies.get(value) if is_ref(value) else value for name, value in values.items()},
-            self._lease.load_body,
+            self._lease,
         )
         return found
 

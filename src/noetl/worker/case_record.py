@@ -180,7 +180,7 @@ class CaseRecord:
     async def evaluate(self, evaluate: Any, task: str | None = None) -> Any:  # noqa: ANN401 - whatever it is
         """`task`: the one that fails with what cannot be evaluated."""
         try:
-            return await with_bodies(evaluate, self.lease.load_body)
+            return await with_bodies(evaluate, self.lease)
         except TemplateError as error:
             raise Failed({"kind": error.code, "message": error.message, "retryable": False}, task) from error
 

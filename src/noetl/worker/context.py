@@ -108,7 +108,7 @@ class TaskContext:
         """The value, or what a reference stands for."""
         if not is_ref(value):
             return value
-        return await self._asked(with_bodies(lambda: self._lease.bodies.get(value), self._lease.load_body))
+        return await self._asked(with_bodies(lambda: self._lease.bodies.get(value), self._lease))
 
     async def _asked(self, asking: Awaitable[Given]) -> Given:
         """The answer to a question under the lease; that it is over is noted, whatever the tool does."""

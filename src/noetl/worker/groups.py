@@ -151,7 +151,8 @@ class GroupRun:
         if short.key is None:
             return result
         ref = (await self.lease.kept(short, {}))["result"]
-        self.lease.bodies.keep(ref["ref"], result)
+        self.lease.bodies.keep(ref, result)
+        self.lease.bodies.trim()
         return ref
 
     async def _stored(self, result: Any) -> tuple[Data | None, Any]:  # noqa: ANN401 - plain data
@@ -179,9 +180,9 @@ class GroupRun:
         pipeline, group, lease = self.pipeline, self.group, self.lease
         scope = pipeline.case_scope()
         try:
-            if not await with_bodies(lambda: holds(group.when, scope), lease.load_body):
+            if not await with_bodies(lambda: holds(group.when, scope), lease):
                 return None, True
-            args = await with_bodies(lambda: render_args(group.args, scope, lease.redactor), lease.load_body)
+            args = await with_bodies(lambda: render_args(group.args, scope, lease.redactor), lease)
             items = await self._items(scope, args)
         except Refused as refused:
             return {"kind": refused.kind, "message": f"`{group.label}`: {refused.message}"}, False
@@ -212,7 +213,7 @@ class GroupRun:
         if loop is None:
             return [None] * len(self.group.bodies)
         inner = self.pipeline.with_args(scope, args)
-        items = await with_bodies(lambda: render_args(loop.source, inner, lease.redactor), lease.load_body)
+        items = await with_bodies(lambda: render_args(loop.source, inner, lease.redactor), lease)
         return [items] if loop.wrap_scalar and not isinstance(items, list) else items
 
     async def _child(self, running: BlockFrame, items: list[Any], index: int) -> Data | None:

@@ -173,7 +173,7 @@ class StepLease:
         names = value_names(result, {"status": "ok"}, self.around.bodies)
         scope = with_names(pipeline.case_scope(), names)
         try:
-            found = await with_bodies(lambda: render_each(written, scope), self.load_body)
+            found = await with_bodies(lambda: render_each(written, scope), self)
         except TemplateError as error:
             message = f"`vars`: {error.message}"
             raise Failed({"kind": error.code, "message": message, "retryable": False}) from error
@@ -385,7 +385,7 @@ class StepLease:
             value = await self.worker.source.load_body(self.held, ref)
         else:
             value = await self.worker.load_stored(ref)
-        self.bodies.keep(ref["ref"], value)
+        self.bodies.keep(ref, value)
 
     async def stored(self, value: Any, *, spread: bool = False) -> Any:  # noqa: ANN401 - plain data
         """The value, or for a large one the reference to it; `spread`: its elements count, not the list."""
@@ -397,7 +397,8 @@ class StepLease:
             return value
         ref, taken = reference(self.execution_id, value, body)
         await self.worker.source.keep_body(self.held, taken.key, taken.checksum, taken.body)
-        self.bodies.keep(ref["ref"], value)
+        self.bodies.keep(ref, value)
+        self.bodies.trim()
         return {**ref, "spread": True} if spread and isinstance(value, list) else ref
 
     async def kept(self, short: Shortened, spec: Data) -> Data:

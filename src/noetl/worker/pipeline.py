@@ -162,7 +162,7 @@ class Pipeline:
             "action_id": call_id,
         }
         scope = self._scope(task, call_id, shows_last=True)
-        skipped = await with_bodies(lambda: before(task, frame, scope), lease.load_body)
+        skipped = await with_bodies(lambda: before(task, frame, scope), lease)
         if skipped is not None:
             outcome = {"status": "skipped", "result": None}
             return self._decided(task, outcome, skipped, about, lease.timestamp())
@@ -173,7 +173,7 @@ class Pipeline:
         chance, now = lease.chance(), lease.now()
         then = await with_bodies(
             lambda: after(task, self.body, frame, outcome, seen, self.around.bodies, now=now, chance=chance),
-            lease.load_body,
+            lease,
         )
         return self._decided(task, outcome, then, about, timestamp(now))
 
@@ -216,7 +216,7 @@ class Pipeline:
         if task.kind == "workbook" and not is_single(lease.workbook_entry(task)):
             return await self._call_pipeline(task, scope)
         try:
-            call, tool = await with_bodies(lambda: self._rendered(task, scope, about), lease.load_body)
+            call, tool = await with_bodies(lambda: self._rendered(task, scope, about), lease)
             kind = lease.kind(tool.kind)
         except Refused as refused:
             return lease.redacted(refusal(task.label, self.frame.attempt, lease.now(), refused))
@@ -264,7 +264,7 @@ class Pipeline:
         """The outcome of a workbook task that is a pipeline or a loop: it runs inside this one."""
         lease = self.lease
         try:
-            args = await with_bodies(lambda: render_args(task.args, scope, lease.redactor), lease.load_body)
+            args = await with_bodies(lambda: render_args(task.args, scope, lease.redactor), lease)
         except Refused as refused:
             return lease.redacted(refusal(task.label, self.frame.attempt, lease.now(), refused))
         group = group_of_entry(task.label, lease.workbook_entry(task), args)
@@ -416,7 +416,7 @@ class Pipeline:
         call_id = action_id(lease.run_id, place, self.frame.position, entry)
         scope = with_names(self._scope(task, call_id, args=args), names)
         try:
-            wanted = await with_bodies(lambda: holds(sink.when, scope), lease.load_body)
+            wanted = await with_bodies(lambda: holds(sink.when, scope), lease)
         except TemplateError as error:
             return {"kind": error.code, "message": error.message, "retryable": False}
         about: Data = {
@@ -484,7 +484,7 @@ class Pipeline:
             return None, outcome
         try:
             delay = await with_bodies(
-                lambda: retries(retry, outcome, attempt, scope, self.around.bodies), self.lease.load_body
+                lambda: retries(retry, outcome, attempt, scope, self.around.bodies), self.lease
             )
         except TemplateError as error:
             problem = {"kind": error.code, "message": error.message, "retryable": False}

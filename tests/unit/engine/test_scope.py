@@ -114,7 +114,7 @@ def test_a_reference_stays_one_as_a_whole_value_and_is_loaded_where_it_is_read_i
     with pytest.raises(BodiesNeeded) as needed:
         evaluated("{{ s.v }}", scope)
     assert needed.value.refs == (ref,)
-    bodies.keep(ref["ref"], {"v": 5})
+    bodies.keep(ref, {"v": 5})
     assert evaluated("{{ s.v }}", scope) == 5
 
 
@@ -141,7 +141,7 @@ def test_inside_a_spread_the_innermost_result_of_a_step_is_seen_and_a_second_nam
 def test_only_a_template_that_is_one_name_hands_a_reference_on() -> None:
     ref, _ = reference("1", "big", b'"big"')
     bodies = Bodies()
-    bodies.keep(ref["ref"], "big")
+    bodies.keep(ref, "big")
     around = Surroundings(
         execution_id="1",
         workload={"w": ref},

@@ -30,7 +30,7 @@ def stored(value: Any, **about: Any) -> dict[str, Any]:
 def at_hand(*values: Any) -> Bodies:
     bodies = Bodies()
     for value in values:
-        bodies.keep(stored(value)["ref"], value)
+        bodies.keep(stored(value), value)
     return bodies
 
 
