@@ -79,12 +79,16 @@ class Disturbances:
 
     def busy_workers(self) -> list[Process]:
         """Those that have leases and run, the one with the most first."""
+        names = self.holders()
+        return [part for name in names for part in self.stack.workers if part.name == name and part.is_ready]
+
+    def holders(self) -> list[str]:
+        """The names of those that have leases, the one with the most first."""
         rows = self.stack.query(
             "SELECT worker_id FROM noetl.command WHERE worker_id IS NOT NULL GROUP BY 1 "
             "ORDER BY count(*) DESC, 1"
         )
-        names = [str(row[0]).rpartition(":")[2] for row in rows]
-        return [part for name in names for part in self.stack.workers if part.name == name and part.is_ready]
+        return [str(row[0]).rpartition(":")[2] for row in rows]
 
     def _kill_worker(self, victim: Process) -> None:
         self.told["worker killed"] += 1

@@ -5,20 +5,9 @@ trials all of them must have come to what they come to undisturbed, with a dense
 its end was committed, and no step given up that did not lose its workers by what was done here. The first
 violation ends the run; its seed and number of trials repeat the round.
 
-Bugs that were planted to see that a row bites:
-
-    workers   the reaper takes a lease back the first time only; each worker counts `max_in_flight` for itself
-    servers   a moment is due only for the server that has the execution in memory
-    postgres  a commit whose answer was lost with the connection is taken for done
-    nats      a worker waits for NATS alone, also while it is down
-    zombies   the reaper takes a lease back the first time only
-    network   a report that comes again is taken again
-    cap       each worker counts `max_in_flight` for itself
-    poison    nobody is told that the process of the code has died
-    disk      the sweeps of a server end with the first error of the database
-
-A late report that has the same content as the one in time changes nothing, so a missing check of epochs is
-for `test_reports.py` and `test_zombies.py` to notice.
+Of every row a bug is planted that its short test must notice: `tests/mutants/patches`, by `make mutants`. A
+late report that has the same content as the one in time changes nothing, so a missing check of epochs is for
+`test_reports.py` and `test_zombies.py` to notice, not for the row of zombies.
 """
 
 from __future__ import annotations

@@ -13,7 +13,15 @@ from typing import NamedTuple
 from noetl.engine.decide import MOST_LOSSES
 from noetl.engine.leases import command_id
 from tests.distributed.stack import Logged, Stack
-from tests.distributed.witness import leases_of
+from tests.distributed.witness import Lease, leases_of
+
+
+class Held(NamedTuple):
+    """One lease of a command."""
+
+    execution_id: str
+    command: str
+    epoch: int
 
 
 class Hit(NamedTuple):
@@ -26,6 +34,8 @@ class Hit(NamedTuple):
     """From here on it takes no lease away from anybody."""
     workers: frozenset[str]
     """Those that cannot keep their leases meanwhile."""
+    leases: frozenset[Held] | None = None
+    """Those that nobody can keep, for their worker never heard of them; None: all that its workers had."""
 
 
 class Loss(NamedTuple):
@@ -36,6 +46,7 @@ class Loss(NamedTuple):
     losses: int
     """In a row, with this one."""
     worker: str
+    epoch: int
     leased_at: float
     at: float
     after_progress: bool
@@ -44,9 +55,9 @@ class Loss(NamedTuple):
 
 def losses_of(stack: Stack, logs: dict[str, list[Logged]]) -> list[Loss]:
     """Every loss in some logs, with the worker that had the lease."""
-    leases: defaultdict[tuple[str, str], list[tuple[float, str]]] = defaultdict(list)
+    leases: defaultdict[tuple[str, str], list[Lease]] = defaultdict(list)
     for lease in leases_of(stack, logs):
-        leases[lease.execution_id, lease.command].append((lease.at, lease.worker))
+        leases[lease.execution_id, lease.command].append(lease)
     found = []
     for execution_id, log in logs.items():
         finished: set[str] = set()
@@ -57,16 +68,17 @@ def losses_of(stack: Stack, logs: dict[str, list[Logged]]) -> list[Loss]:
             if event.event_type != "command.expired":
                 continue
             command = command_id(run, event.payload["lease"])
-            held = [each for each in leases[execution_id, command] if each[0] <= committed]
+            held = [each for each in leases[execution_id, command] if each.at <= committed]
             assert held, f"{command} of {execution_id} was lost, and nobody had it"
-            leased_at, worker = max(held)
+            last = max(held, key=lambda each: each.at)
             found.append(
                 Loss(
                     execution_id,
                     command,
                     event.payload["losses"],
-                    worker,
-                    leased_at,
+                    last.worker,
+                    last.epoch,
+                    last.at,
                     committed,
                     run in finished,
                 )
@@ -103,7 +115,9 @@ def given_up(losses: Sequence[Loss], hits: Sequence[Hit]) -> set[str]:
 
 def reason_of(loss: Loss, hits: Iterable[Hit]) -> Hit | None:
     """What was done to the worker that had the lease, while it had it."""
+    held = Held(loss.execution_id, loss.command, loss.epoch)
     for hit in hits:
-        if loss.worker in hit.workers and hit.at <= loss.at and hit.until >= loss.leased_at:
+        is_meant = loss.worker in hit.workers if hit.leases is None else held in hit.leases
+        if is_meant and hit.at <= loss.at and hit.until >= loss.leased_at:
             return hit
     return None

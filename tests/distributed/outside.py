@@ -28,6 +28,36 @@ class Call(NamedTuple):
     path: str
 
 
+class Gate:
+    """Those who stand at it are let through in the order in which they came, or all once it is open."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._is_open = False
+        self._came = 0
+        self._may_pass = 0
+
+    def set(self) -> None:
+        with self._changed:
+            self._is_open = True
+            self._changed.notify_all()
+
+    def clear(self) -> None:
+        with self._changed:
+            self._is_open, self._may_pass = False, self._came
+
+    def let_one_through(self) -> None:
+        with self._changed:
+            self._may_pass += 1
+            self._changed.notify_all()
+
+    def wait(self) -> None:
+        with self._changed:
+            self._came += 1
+            place = self._came
+            self._changed.wait_for(lambda: self._is_open or place <= self._may_pass, PATIENCE_SECONDS)
+
+
 class Outside(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
@@ -44,8 +74,8 @@ class Outside(ThreadingHTTPServer):
         self.peaks: Counter[str] = Counter()
         self.changes: dict[str, list[tuple[float, int]]] = {}
         """Of each group the moments at which a call began or ended, and how many were under way then."""
-        self.gate = threading.Event()
-        """Calls of the kind `gate` are answered once it is set."""
+        self.gate = Gate()
+        """Calls of the kind `gate` are answered once they are through it."""
 
     def reset(self) -> None:
         with self.changed:
@@ -121,7 +151,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.begin(Call(action, attempt, time.time(), self.path), group)
         try:
             if kind == "gate":
-                self.server.gate.wait(PATIENCE_SECONDS)
+                self.server.gate.wait()
             else:
                 time.sleep(float(words[1]) / 1000 if kind == "slow" else self.server.answer_seconds)
         finally:

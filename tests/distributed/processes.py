@@ -73,11 +73,14 @@ class Process:
         self._is_ready = is_ready
         self._running: subprocess.Popen[bytes] | None = None
         self._said = 0
+        self._was_ready = False
+        self._is_to_end = False
         self.is_paused = False
 
     def start(self) -> None:
         assert not self.is_running, f"{self.name} runs already"
         self._said = self.log.stat().st_size if self.log.exists() else 0
+        self._was_ready = self._is_to_end = False
         with self.log.open("ab") as log:
             self._running = subprocess.Popen(
                 self._command,
@@ -96,7 +99,17 @@ class Process:
 
     @property
     def is_ready(self) -> bool:
-        return self.is_running and not self.is_paused and self._is_ready(self)
+        return self.is_running and not self.is_paused and self._looks_ready()
+
+    @property
+    def has_died(self) -> bool:
+        """It was seen to be ready, and has ended though nobody ended it."""
+        return self._was_ready and not self._is_to_end and not self.is_running
+
+    def _looks_ready(self) -> bool:
+        is_so = self._is_ready(self)
+        self._was_ready = self._was_ready or is_so
+        return is_so
 
     @property
     def pid(self) -> int:
@@ -106,7 +119,7 @@ class Process:
     def wait_ready(self, seconds: float = 30.0) -> None:
         def ready() -> bool:
             assert self.is_running, f"{self.name} ended when it started:\n{self.said()[-3000:]}"
-            return self._is_ready(self)
+            return self._looks_ready()
 
         wait_until(ready, seconds, lambda: f"{self.name} is ready:\n{self.said()[-3000:]}")
 
@@ -123,7 +136,7 @@ class Process:
     def kill(self) -> None:
         """Ends it at once, whatever it is doing."""
         assert self._running is not None
-        self.is_paused = False
+        self.is_paused, self._is_to_end = False, True
         self._running.kill()
         self._running.wait()
 
@@ -145,6 +158,7 @@ class Process:
         assert self._running is not None
         if self.is_paused:
             self.go_on()
+        self._is_to_end = True
         self._running.terminate()
 
     def wait_end(self) -> int:

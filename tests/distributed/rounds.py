@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tests.distributed.disturbances import Disturbances
-from tests.distributed.losses import Hit, given_up, losses_of, reason_of
+from tests.distributed.losses import given_up, losses_of, reason_of
 from tests.distributed.network import Network, network_to
 from tests.distributed.outside import Outside, outside_server
 from tests.distributed.processes import Ledger
@@ -55,8 +55,10 @@ class Ground(NamedTuple):
 class Round:
     """Executions that are begun and disturbed, then judged together."""
 
-    def __init__(self, ground: Ground, seed: int) -> None:
+    def __init__(self, ground: Ground, seed: int, patience: float = END_SECONDS) -> None:
+        """`patience`: within so many seconds every execution ends once nothing is done to it any more."""
         self.ground = ground
+        self._patience = patience
         self.stack, self.outside, self.network = ground.stack, ground.outside, ground.network
         self.chance = random.Random(seed)
         self.disturbances = Disturbances(self.stack, self.chance)
@@ -66,11 +68,13 @@ class Round:
 
     def judge(self, *others: str) -> Found:
         """Waits for the ends, of some other executions too, and asserts all that must be true of them."""
+        died = {part.name: part.said()[-2000:] for part in self.stack.parts() if part.has_died}
+        assert not died, f"parts have ended by themselves: {died}"
         self.stack.start()
         self.under.send_signals()
-        found = self.under.found(*others, resumed=self.disturbances.resumed, seconds=END_SECONDS)
+        found = self.under.found(*others, resumed=self.disturbances.resumed, seconds=self._patience)
         losses = losses_of(self.stack, found.logs)
-        hits = [*self.disturbances.hits, *self._network_hits()]
+        hits = [*self.disturbances.hits, *(() if self.network is None else self.network.hits)]
         excused = given_up(losses, hits)
         self.told["(leases lost)"] += len(losses)
         self.told["(leases lost for no reason)"] += sum(reason_of(loss, hits) is None for loss in losses)
@@ -86,11 +90,6 @@ class Round:
                 f"{name} {execution_id} came to {outcome} instead of {expected}"
             )
         return found
-
-    def _network_hits(self) -> list[Hit]:
-        names = frozenset(worker.name for worker in self.stack.workers)
-        lost = () if self.network is None else self.network.lost
-        return [Hit("answer lost", at, at + self.stack.lease_seconds, names) for at in lost]
 
     def summary(self) -> str:
         return ", ".join(f"{name} {times}" for name, times in sorted(self.told.items()) if times)
@@ -114,9 +113,9 @@ def ground_on(
         )
         network = None
         if parts.through_network:
-            network = closing.enter_context(network_to(stack.url(), seed=7))
-            for _ in range(parts.workers):
-                stack.add_worker(network.url, "--slots", "8")
+            network = closing.enter_context(network_to(stack.url(), parts.lease_seconds, seed=7))
+            for number in range(1, parts.workers + 1):
+                stack.add_worker(network.url(f"worker-{number}"), "--slots", "8")
             stack.start()
         register(stack, *shapes)
         yield Ground(stack, outside, undisturbed(stack, outside, *shapes), network)

@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tests.distributed.disturbances import Disturbances
+from tests.distributed.disturbances import BACK_SECONDS, Disturbances
 from tests.distributed.network import FAULTS
-from tests.distributed.processes import wait_until
+from tests.distributed.processes import Process, wait_until
 from tests.distributed.rounds import END_SECONDS, Parts, Round
 from tests.distributed.stack import OWN_PLAYBOOKS
 from tests.distributed.verdict import assert_sound
@@ -23,6 +23,8 @@ Play = Callable[[Round, int], int]
 AT_LEAST = 0.8
 """For how much of the time a loop makes use of what it may."""
 MOST_IN_FLIGHT = 5
+TAKEN_BACK_SECONDS = 30.0
+"""Within so long a lease is taken back that is over, on a busy machine too."""
 HOW_IT_ENDS = {
     "memory": "python.exception",
     "segfault": "process.died",
@@ -73,6 +75,29 @@ def workers(each: Round, trials: int) -> int:
     return len(each.under.names) + 1
 
 
+def servers(each: Round, trials: int) -> int:
+    """Kills of servers, each just after something that waits was begun there: its moments are not missed."""
+    for _ in range(trials):
+        each.under.keep(each.chance, 6)
+        each.under.begin("resting", server=each.chance.randrange(len(each.stack.servers)))
+        each.disturbances.rest(0.1, 0.5)
+        each.disturbances.kill_ready_server()
+    each.judge()
+    return len(each.under.names)
+
+
+def nats(each: Round, trials: int) -> int:
+    """A NATS that loses everything; all that miss it hear when it is back."""
+    count = repeated(Disturbances.wipe_nats)(each, trials)
+
+    def deaf() -> list[str]:
+        said = {part.name: part.said() for part in each.stack.parts()}
+        return [name for name, words in said.items() if words.count("NATS is down") > words.count("is back")]
+
+    wait_until(lambda: not deaf(), BACK_SECONDS, lambda: f"NATS is heard again by {deaf()}")
+    return count
+
+
 def zombies(each: Round, trials: int) -> int:
     """Workers with leases stand still for two leases; all but one may do so at once."""
     stands: list[tuple[float, int, float]] = []
@@ -85,7 +110,7 @@ def zombies(each: Round, trials: int) -> int:
         while stands and (stands[0][0] <= time.time() or begun == trials):
             until, place, at = heapq.heappop(stands)
             time.sleep(max(0.0, until - time.time()))
-            each.disturbances.go_on(each.stack.workers[place], at)
+            _go_on_as_zombie(each, each.stack.workers[place], at)
         busy = each.disturbances.busy_workers()
         if begun < trials and busy and len(stands) < len(each.stack.workers) - 1:
             victim = each.chance.choice(busy)
@@ -95,6 +120,16 @@ def zombies(each: Round, trials: int) -> int:
         each.disturbances.rest(0.02, 0.2)
     each.judge()
     return len(each.under.names)
+
+
+def _go_on_as_zombie(each: Round, worker: Process, paused_at: float) -> None:
+    """When it goes on nothing is left of what it had."""
+    wait_until(
+        lambda: worker.name not in each.disturbances.holders(),
+        TAKEN_BACK_SECONDS,
+        f"the leases of {worker.name} are taken back",
+    )
+    each.disturbances.go_on(worker, paused_at)
 
 
 def network(each: Round, trials: int) -> int:
@@ -187,7 +222,7 @@ ROWS = {
         300,
         15,
         Parts(servers=3, lease_seconds=3.0),
-        repeated(Disturbances.kill_ready_server),
+        servers,
     ),
     "postgres": Row(
         "connections of PostgreSQL killed, or an immediate stop and a start",
@@ -196,9 +231,7 @@ ROWS = {
         Parts(lease_seconds=2.0),
         repeated(Disturbances.kill_connections, Disturbances.crash_postgres),
     ),
-    "nats": Row(
-        "NATS killed and its store wiped", 100, 10, Parts(workers=2), repeated(Disturbances.wipe_nats)
-    ),
+    "nats": Row("NATS killed and its store wiped", 100, 10, Parts(workers=2), nats),
     "zombies": Row(
         "a worker with leases stands still for two leases, then goes on",
         500,

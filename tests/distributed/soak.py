@@ -14,6 +14,7 @@ import random
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, linear_regression
 from typing import NamedTuple
@@ -116,33 +117,40 @@ class Soak:
             flush=True,
         )
 
-    def violations(self) -> list[str]:
-        """Prints what the memory of each process came to; the processes that grew too much."""
-        lives: defaultdict[tuple[str, int], list[Sample]] = defaultdict(list)
-        for sample in self.samples:
-            lives[sample.part, sample.pid].append(sample)
-        found = []
-        for (part, pid), samples in lives.items():
-            if len(samples) < LEAST_SAMPLES:
-                continue
-            fifth = len(samples) // 5
-            early, late = samples[fifth : 2 * fifth], samples[-fifth:]
-            before, after = (fmean(sample.kib for sample in some) for some in (early, late))
-            warm = samples[fifth:]
-            slope = linear_regression([each.minute for each in warm], [each.kib for each in warm]).slope
-            growth = after / before - 1
-            opened = max(each.descriptors for each in late) - max(
-                each.descriptors for each in samples[:fifth]
-            )
-            print(
-                f"{part} ({pid}, {samples[-1].minute - samples[0].minute:.1f} min): {before / 1024:.1f} -> "
-                f"{after / 1024:.1f} MiB ({growth:+.1%}), slope {slope:+.1f} KiB/min, descriptors {opened:+d}"
-            )
-            if growth > MOST_GROWTH or opened > MOST_DESCRIPTORS:
-                found.append(f"{part} grew by {growth:.1%} and {opened} descriptors")
-        if not any(len(samples) >= LEAST_SAMPLES for samples in lives.values()):
-            found.append("no process lived long enough to be judged: more minutes, or --no-faults")
-        return found
+
+def violations(samples: Sequence[Sample]) -> list[str]:
+    """Prints what the memory of each process came to; the processes that grew too much."""
+    lives: defaultdict[tuple[str, int], list[Sample]] = defaultdict(list)
+    for sample in samples:
+        lives[sample.part, sample.pid].append(sample)
+    long_lives = {life: seen for life, seen in lives.items() if len(seen) >= LEAST_SAMPLES}
+    grown = [_growth(part, pid, seen) for (part, pid), seen in long_lives.items()]
+    unjudged = {_kind(part) for part, _ in lives} - {_kind(part) for part, _ in long_lives}
+    return [
+        *(each for each in grown if each is not None),
+        *(f"no {kind} lived long enough to be judged: more minutes, or --no-faults" for kind in unjudged),
+        *(() if lives else ("nothing was measured",)),
+    ]
+
+
+def _growth(part: str, pid: int, samples: list[Sample]) -> str | None:
+    """By how much a process grew, if that is too much."""
+    fifth = len(samples) // 5
+    early, late, warm = samples[fifth : 2 * fifth], samples[-fifth:], samples[fifth:]
+    before, after = (fmean(sample.kib for sample in some) for some in (early, late))
+    slope = linear_regression([each.minute for each in warm], [each.kib for each in warm]).slope
+    growth = after / before - 1
+    opened = max(each.descriptors for each in late) - max(each.descriptors for each in samples[:fifth])
+    print(
+        f"{part} ({pid}, {samples[-1].minute - samples[0].minute:.1f} min): {before / 1024:.1f} -> "
+        f"{after / 1024:.1f} MiB ({growth:+.1%}), slope {slope:+.1f} KiB/min, descriptors {opened:+d}"
+    )
+    is_too_much = growth > MOST_GROWTH or opened > MOST_DESCRIPTORS
+    return f"{part} grew by {growth:.1%} and {opened} descriptors" if is_too_much else None
+
+
+def _kind(part: str) -> str:
+    return part.partition("-")[0]
 
 
 def _sample(part: Process, minute: float) -> Sample:
@@ -171,13 +179,11 @@ def main() -> int:
         soak.warm_up(options.warm_up)
         print(f"warmed up with {options.warm_up} executions", flush=True)
         soak.run(options.minutes)
-        violations = soak.violations()
-    print(
-        f"{options.minutes} minutes, {soak.executions} executions, {len(violations)} violations, seed {seed}"
-    )
-    for violation in violations:
+        found = violations(soak.samples)
+    print(f"{options.minutes} minutes, {soak.executions} executions, {len(found)} violations, seed {seed}")
+    for violation in found:
         print(f"  {violation}")
-    return 1 if violations else 0
+    return 1 if found else 0
 
 
 if __name__ == "__main__":

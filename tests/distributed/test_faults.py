@@ -14,6 +14,7 @@ from tests.distributed.rows import ROWS, Play, cap, disk
 from tests.distributed.services import Services
 
 SEED = 20
+PATIENCE_SECONDS = 90.0
 
 
 @pytest.fixture(scope="module")
@@ -61,4 +62,4 @@ def _play(ground: Ground, play: Play, trials: int) -> None:
     ground.stack.start()
     for part in ground.stack.parts():
         part.wait_ready()
-    assert play(Round(ground, SEED), trials) > 0
+    assert play(Round(ground, SEED, PATIENCE_SECONDS), trials) > 0

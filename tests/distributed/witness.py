@@ -13,13 +13,16 @@ class Lease(NamedTuple):
     command: str
     worker: str
     """By the name it was started with."""
+    epoch: int
     at: float
     """Since when, in seconds since 1970."""
 
 
 def leases_of(stack: Stack, execution_ids: Iterable[str]) -> list[Lease]:
-    sql = "SELECT execution_id, command_id, worker_id, at FROM witness.lease WHERE execution_id = ANY(%s)"
+    columns = "execution_id, command_id, worker_id, epoch, at"
+    sql = f"SELECT {columns} FROM witness.lease WHERE execution_id = ANY(%s)"
+    rows = stack.query(sql, ([int(each) for each in execution_ids],))
     return [
-        Lease(str(execution_id), command, worker.rpartition(":")[2], at)
-        for execution_id, command, worker, at in stack.query(sql, ([int(each) for each in execution_ids],))
+        Lease(str(execution_id), command, worker.rpartition(":")[2], epoch, at)
+        for execution_id, command, worker, epoch, at in rows
     ]

@@ -24,6 +24,8 @@ from tests.simulation.world import EXECUTION, World, loaded
 PLAYER = "tests.simulation.cancels:cancel_at_every_commit"
 GRACE_SECONDS = BEAT_SECONDS + 1.0
 """So long a worker elsewhere may not know that its lease is over: it hears of it with its next beat."""
+CHILDREN_SECONDS = 0.5
+"""So long after it its children may be ended: nothing has to be waited for."""
 
 
 def cancel_at_every_commit(seed: int, folder: Path, tally: Counter[str], *, tell: bool = False) -> str | None:
@@ -105,6 +107,10 @@ class Canceller:
         require(self._events == len(logs[EXECUTION].events), "nothing.after.the.end", "after a cancellation")
         going_on = [name for name, log in logs.items() if log.row.finished_at is None]
         require(not going_on, "cancel.ends", f"children go on: {going_on}")
+        ended = world.ended_at
+        later = {name: round(at - ended[EXECUTION], 3) for name, at in ended.items() if name != EXECUTION}
+        late_ends = {name: seconds for name, seconds in later.items() if seconds > CHILDREN_SECONDS}
+        require(not late_ends, "cancel.ends", f"children went on for some seconds: {late_ends}")
         rows = [(*log.commands, *log.timers) for log in logs.values()]
         require(not any(rows), "cancel.ends", f"left in the queue: {rows}")
         flights = [watcher.in_flight for watcher in world.watchers.values()]

@@ -111,7 +111,8 @@ class World(ABC):
         """Hears of every commit once it was looked at."""
         self.on_end: Callable[[], None] | None = None
         """Looks at the world a while after the end."""
-        self._ended_at: dict[str, float] = {}
+        self.ended_at: dict[str, float] = {}
+        """When executions were over, by the clock."""
         self.late_calls: list[float] = []
         """How long after the end of its execution a call was begun, in seconds."""
         self.folder = folder
@@ -231,7 +232,7 @@ class World(ABC):
     def committed(self, change: Append, live: Live | None) -> None:
         log = self.store._logs[change.execution_id]
         if log.row.finished_at is not None:
-            self._ended_at.setdefault(change.execution_id, self.clock.elapsed)
+            self.ended_at.setdefault(change.execution_id, self.clock.elapsed)
         with self.noting_violations():
             watcher = self.watcher(change.execution_id)
             known = None if live is None else live.state
@@ -262,7 +263,7 @@ class World(ABC):
     @contextlib.contextmanager
     def calling(self, call: Any, lease: Any, *, waits: bool = False) -> Iterator[None]:
         watcher = self.watcher(lease.execution_id)
-        ended = self._ended_at.get(lease.execution_id)
+        ended = self.ended_at.get(lease.execution_id)
         if ended is not None:
             self.late_calls.append(self.clock.elapsed - ended)
         is_live = self.is_live(lease.held)
