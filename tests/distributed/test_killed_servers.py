@@ -21,7 +21,7 @@ def test_a_rolling_restart_of_everything_loses_nothing(make_stack: MakeStack, ou
         for number, name in enumerate(names):
             under.begin(name, server=number % 2)
         part.tell_to_end()
-        assert part.wait_end() == 0
+        assert part.wait_end() == 0, part.said()[-3000:]
         part.start()
         part.wait_ready()
     under.send_signals()
