@@ -115,7 +115,8 @@ class NatsBus:
             self._sending.cancel()
             await asyncio.gather(self._sending, return_exceptions=True)
         for pool in self._pools.values():
-            await pool.forget()
+            async with pool.lock:  # whoever listens is stopping, and has its subscription until then
+                await pool.forget()
 
     async def sent(self) -> None:
         """Waits until what was published so far is sent or dropped."""

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from nats.aio.msg import Msg
 
 from noetl.bus import nats as nats_bus
 from noetl.bus.nats import NatsBus
@@ -173,5 +174,35 @@ def test_a_heap_of_wake_ups_that_mean_nothing_any_more_is_cleared_in_few_waits(o
         while await bus.wait("default", 0.3):
             waits += 1
         assert waits <= 20
+
+    play(own_nats.url, scenario)
+
+
+def test_closing_while_wake_ups_arrive_ends_the_wait_in_peace(
+    own_nats: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_once = Msg.ack
+
+    async def ack(message: Msg) -> None:
+        await at_once(message)
+        await asyncio.sleep(0)  # others have their turn between two messages
+
+    monkeypatch.setattr(Msg, "ack", ack)
+
+    async def scenario(other: NatsBus, connection: NatsConnection) -> None:
+        ended = []
+        for moment in range(40):
+            sender, bus = (NatsBus(connection, deployment=f"d{moment}") for _ in range(2))
+            await sender.publish("default", [f"{number}:0" for number in range(50)])
+            await sender.sent()
+            waiting = asyncio.create_task(bus.wait("default", LATE, 50))
+            while not bus._pools or bus._pools["default"]._requests == 0:
+                await asyncio.sleep(0.001)
+            for _ in range(moment):
+                await asyncio.sleep(0)
+            await bus.close()
+            ended.append(await waiting)
+            await sender.close()
+        assert False in ended  # some were closed before all had come
 
     play(own_nats.url, scenario)
