@@ -20,14 +20,12 @@ Lane = Callable[[], Awaitable[None]]
 async def run_lanes(lanes: Sequence[Lane], parking: Parking, is_over: Callable[[], bool]) -> None:
     """Runs lanes side by side until all are through, or one raises, or `is_over` after one of them."""
 
-    async def counted(lane: Lane) -> None:
-        try:
-            await lane()
-        finally:
-            parking.branch_ended()
+    async def counted(lane: Lane, ended: Callable[[], None]) -> None:
+        await lane()
+        ended()  # not if it raised: there is more to do then, for whoever started it
 
-    with parking.working(len(lanes)):
-        tasks = [asyncio.create_task(counted(lane)) for lane in lanes]
+    with parking.working(len(lanes)) as ended:
+        tasks = [asyncio.create_task(counted(lane, ended)) for lane in lanes]
         left = set(tasks)
         try:
             while left and not is_over():

@@ -29,17 +29,26 @@ class Parking:
         """What the lease waits for, once it has been given back."""
 
     @contextmanager
-    def working(self, branches: int) -> Iterator[None]:
-        """Several branches work in place of the one that started them."""
-        self._working += branches - 1
-        try:
-            yield
-        finally:
-            self._working += 1
+    def working(self, branches: int) -> Iterator[Callable[[], None]]:
+        """Several branches work in place of the one that started them; each calls what it gets at its end.
 
-    def branch_ended(self) -> None:
-        self._working -= 1
-        self._consider()
+        The last of them hands over to the one that started them, which goes on a moment later: in between the
+        lease must not look as if nobody worked.
+        """
+        left = branches
+        self._working += left - 1
+
+        def ended() -> None:
+            nonlocal left
+            left -= 1
+            if left > 0:
+                self._working -= 1
+                self._consider()
+
+        try:
+            yield ended
+        finally:
+            self._working -= max(0, left - 1)  # those that raised or were cancelled
 
     @contextmanager
     def resting(self) -> Iterator[None]:
