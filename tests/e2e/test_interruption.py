@@ -113,7 +113,8 @@ def test_an_interrupted_run_stops_and_says_how_to_go_on(console: Console, number
         code, shown, _ = run.ended()
     assert code == 130
     assert shown.splitlines()[-2:] == ["‖ gated interrupted", f"  go on with: noetl resume {execution_id}"]
-    assert console.data("list")["executions"][0]["status"] == "running", "in the log it is open"
+    assert console.data("list")["executions"][0]["status"] == "interrupted"
+    assert console.data("status", execution_id)["status"] == "interrupted"
     open_gate(console.folder)
     shown = console.noetl("resume", execution_id)
     assert "after: done in" in shown
@@ -204,6 +205,26 @@ def test_an_execution_that_nobody_runs_is_steered_all_the_same(console: Console)
         "execution.paused",
         "execution.resumed",
     ]
+
+
+def test_children_of_a_cancelled_execution_that_nobody_runs_are_cancelled_too(console: Console) -> None:
+    child = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: child}\nworkflow:\n"
+    child += "  - {step: start, tool: {kind: wait, signal: go}}\n"
+    console.noetl("register", console.write("child.yaml", child))
+    parent = child.replace("child", "parent").replace(
+        "{kind: wait, signal: go}", "{kind: playbook, path: child}"
+    )
+    with console.followed("run", console.write("parent.yaml", parent)) as run:
+        execution_id = run.wait_for("step.paused")["execution_id"]
+        run.send(signal.SIGKILL)
+        run.ended()
+    done = console.finished("cancel", execution_id)
+    assert (done.returncode, done.stderr) == (0, "")
+    listed = console.data("list")["executions"]
+    assert {each["playbook"]["name"]: each["status"] for each in listed} == {
+        "parent": "cancelled",
+        "child": "cancelled",
+    }
 
 
 def test_a_signal_from_another_process_is_received(console: Console) -> None:

@@ -83,6 +83,20 @@ def test_what_templates_make_of_a_secret_is_in_no_file_and_no_output(
     assert [path.name for path in written if SECRET.encode() in path.read_bytes()] == []
 
 
+@pytest.mark.parametrize(("playbook", "exit_code"), [(CANONICAL, 0), (V2, 1)], ids=["canonical", "v2"])
+def test_what_a_filter_makes_of_a_secret_is_in_no_file_and_no_output(
+    console: Console, playbook: str, exit_code: int
+) -> None:
+    console.noetl("register", console.write("child.yaml", CHILD))
+    changed = playbook.replace("keychain.API_TOKEN", "(keychain.API_TOKEN | upper)")
+    arguments = ("run", console.write("carries.yaml", changed), "--events", "events.jsonl", "--json")
+    done = console.finished(*arguments, API_TOKEN=SECRET)
+    assert done.returncode == exit_code, (done.stdout, done.stderr)
+    assert SECRET.upper() not in done.stdout + done.stderr
+    written = [path for path in console.folder.rglob("*") if path.is_file()]
+    assert [path.name for path in written if SECRET.upper().encode() in path.read_bytes()] == []
+
+
 def test_a_secret_that_is_a_word_of_the_playbook_does_not_change_its_course(console: Console) -> None:
     playbook = CANONICAL.replace("each", "password")
     console.noetl("register", console.write("child.yaml", CHILD))

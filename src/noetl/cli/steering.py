@@ -108,6 +108,8 @@ def _request(kind: RequestKind, execution_id: str, payload: dict[str, Any]) -> I
 async def _by_our_own_hand(place: Place, request: InboxRow) -> None:
     store = place.own()
     try:
-        await carry_out(ControlPlane(store, builtin_kinds(), clock=SystemClock()), request)
+        control = ControlPlane(store, builtin_kinds(), clock=SystemClock())
+        await carry_out(control, request)
+        await control.settle()  # the children of an execution that is over end after it
     finally:
         await store.close()

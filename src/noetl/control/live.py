@@ -26,7 +26,7 @@ from noetl.engine.turn import Turn
 from noetl.records.event import Event
 from noetl.records.protocols import LeaseLostError
 from noetl.records.report import AnyCommand
-from noetl.secrets.redaction import Redactor, SecretTooShortError
+from noetl.secrets.redaction import KeychainInUse, Redactor, SecretTooShortError
 from noetl.store.protocol import AppendConflict, CatalogEntry, CommandRow, Fence, LeaseFenced
 
 Act = Callable[[Turn], Any]
@@ -172,7 +172,7 @@ class Live:
 
     def use_keychain(self, keychain: Mapping[str, Any]) -> None:
         """What templates read as `keychain` from now on, and what is kept out of the log."""
-        self.keychain = keychain
+        self.keychain = KeychainInUse(keychain, self.redactor)
         # A secret that is too short to be kept out is refused by the worker, before its first task.
         with contextlib.suppress(SecretTooShortError):
             self.redactor.register_keychain(keychain)

@@ -12,7 +12,7 @@ from typing import Any
 from noetl.engine.bodies import Bodies, BodyView, ResultView, collected, is_ref, readable, view
 from noetl.engine.state import Data, Frame, State, StepResult, StepRun
 from noetl.playbook.model import Guard, Value
-from noetl.template import UNDEFINED, Budget, Scope, Template
+from noetl.template import ON_SECRET, UNDEFINED, Budget, Scope, Template
 
 
 def result_keys(step: str, scope: str) -> Iterator[str]:
@@ -211,7 +211,9 @@ class Surroundings:
                 "workload": readable(self.workload, self.bodies),
                 "vars": readable(self.vars, self.bodies),
                 "args": readable(self.args, self.bodies),
-                "keychain": self.keychain,
+                # Templates know plain data alone.
+                "keychain": dict(self.keychain),
+                ON_SECRET: getattr(self.keychain, "on_secret", None),
                 "execution_id": self.execution_id,
             }
         return self._fixed

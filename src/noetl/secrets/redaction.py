@@ -9,6 +9,7 @@ in other ways cannot be recognised.
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import re
 from collections.abc import AsyncIterator, Mapping
@@ -34,6 +35,19 @@ PUBLIC_FIELDS: Final = frozenset(
 
 class SecretTooShortError(NoetlError):
     code = "secret.too_short"
+
+
+class KeychainInUse(dict[str, Any]):
+    """A keychain as templates read it: whatever text an expression makes of it is secret too."""
+
+    def __init__(self, keychain: Mapping[str, Any], redactor: Redactor) -> None:
+        super().__init__(keychain)
+        self._redactor = redactor
+
+    def on_secret(self, value: object) -> None:
+        # A text that is too short for that gives little away, and would take words out of everything.
+        with contextlib.suppress(SecretTooShortError):
+            self._redactor.register(value)
 
 
 class Redactor:

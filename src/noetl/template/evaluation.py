@@ -7,7 +7,7 @@ conversion of results are written once. It lives as long as one call of `evaluat
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, NoReturn, TypeAlias
+from typing import Final, Literal, NoReturn, TypeAlias
 
 from noetl.errors import TemplateBudgetError, TemplateValueError
 from noetl.template.budget import BLOCK, ITEM_BYTES, Budget
@@ -34,6 +34,10 @@ class SqlPart:
     def __init__(self, value: object, role: SqlRole) -> None:
         self.value = value
         self.role = role
+
+
+ON_SECRET: Final = "keychain.on_secret"
+"""The name under which a scope has who hears of what expressions make of secrets; no template can say it."""
 
 
 class Evaluation:
@@ -157,8 +161,13 @@ class Evaluation:
 
     def secret(self, value: object) -> None:
         """Tells that an expression which reads the keychain gave this value."""
-        if self.on_secret is not None:
-            self.on_secret(self.native(value.value if isinstance(value, SqlPart) else value))
+        self.native_secret(self.native(value.value if isinstance(value, SqlPart) else value))
+
+    def native_secret(self, value: object) -> None:
+        """The same of a value that is native already. Without a listener the scope may have one."""
+        heard = self.on_secret or self.resolve(ON_SECRET)
+        if callable(heard):
+            heard(value)
 
     def text(self, value: object) -> str:
         """The value as it stands in rendered text."""

@@ -70,8 +70,8 @@ class FastProgram:
         # Data read from the scope is JSON already, and may be too large to be walked each time.
         if not (self._pure and type(result) in (dict, list)):
             result = run.native(result)
-        if self._pieces[0][2] and run.on_secret is not None:
-            run.on_secret(result)
+        if self._pieces[0][2]:
+            run.native_secret(result)
         return result
 
     def _render(self, run: Evaluation) -> str:

@@ -267,8 +267,8 @@ class JinjaProgram:
             return run.shown(result)
         if self.sole:
             result = run.native(result)
-            if self._secret and run.on_secret is not None:
-                run.on_secret(result)
+            if self._secret:
+                run.native_secret(result)
         return result
 
     def value(self, run: Evaluation) -> Value:

@@ -136,16 +136,21 @@ def _rendered_sql(text: Template, kind: object, scope: Scope, redactor: Redactor
     if dialect is None:
         raise Refused("sql.dialect", f"values cannot be quoted in SQL of `{kind}`: bind them with `params`")
     try:
-        return render_sql(text, scope, dialect, on_secret=lambda found: redactor.register(found, name))
+        return render_sql(text, scope, dialect, on_secret=_keeping_out(redactor, name))
     except TemplateError as error:
         raise _refused(error) from error
+
+
+def _keeping_out(redactor: Redactor, name: str) -> Callable[[object], None]:
+    """Has what an expression made of a secret kept out; what is empty was not there."""
+    return lambda found: None if found == "" else redactor.register(found, name)
 
 
 def _rendered(value: Any, scope: Scope, redactor: Redactor, name: str = "args") -> Any:  # noqa: ANN401
     try:
         if isinstance(value, Template):
             if value.reads_secret:
-                return value.evaluate(scope, on_secret=lambda found: redactor.register(found, name))
+                return value.evaluate(scope, on_secret=_keeping_out(redactor, name))
             return value.evaluate(scope)
         if isinstance(value, dict):
             return {key: _rendered(item, scope, redactor, key) for key, item in value.items()}

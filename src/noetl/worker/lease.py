@@ -15,6 +15,7 @@ from noetl.engine.frames import iteration_path, joined_values, writes_of
 from noetl.engine.leases import Leased
 from noetl.engine.limits import reference
 from noetl.engine.loops import LOG_STORE
+from noetl.engine.masking import masked
 from noetl.engine.moments import value_names, with_names
 from noetl.engine.parking import waits_payload
 from noetl.engine.plan import Plan
@@ -30,7 +31,7 @@ from noetl.records.event import EventStatus
 from noetl.records.protocols import LeaseLostError, NotWrittenError, ToolCall, ToolKind
 from noetl.records.report import LeaseReport, ReportedEvent, Verdict
 from noetl.records.result_ref import ref_to_data
-from noetl.secrets.redaction import Redactor
+from noetl.secrets.redaction import KeychainInUse, Redactor
 from noetl.template import Scope, Template
 from noetl.worker.calls import Refused, Shortened, with_bodies
 from noetl.worker.case_record import Failed
@@ -71,7 +72,7 @@ class StepLease:
         self.playbook: Playbook = known.plan.playbook
         self.step: Step = known.plan.steps[command.step]
         self.redactor: Redactor = worker.redactor(self.execution_id, keychain)
-        self.keychain = keychain
+        self.keychain = KeychainInUse(keychain, self.redactor)
         self.bodies: Bodies = worker.bodies(self.execution_id)
         self.args: Data = command.context.args
         self._called: dict[int, Task] = {}
@@ -329,6 +330,11 @@ class StepLease:
         return verdict
 
     async def _send(self, events: list[ReportedEvent], asks: bool) -> Verdict:
+        if self.redactor.knows_secrets:
+            # What templates made of secrets is known here alone.
+            for place, event in enumerate(events):
+                payload = masked(event.payload, self.redactor.data)
+                events[place] = msgspec.structs.replace(event, payload=payload)
         report = LeaseReport(lease=self.held, events=tuple(events), asks_for_iterations=asks)
         try:
             return await self.worker.report(report)
