@@ -49,6 +49,8 @@ from noetl.store.protocol import (
 logger = logging.getLogger(__name__)
 
 MOST_COMMANDS: Final = 100_000
+MOST_CALLERS: Final = 50
+"""Executions of which each was called by the one before it."""
 LOOK_SECONDS: Final = 0.5
 """How often a child that another process runs is looked at."""
 
@@ -57,6 +59,10 @@ class ProtocolMismatchError(NoetlError):
     """A worker and a server that are too far apart to understand each other."""
 
     code = "worker.protocol"
+
+
+class TooDeepError(NoetlError):
+    code = "playbook.too_deep"
 
 
 class Leasing(Executions):
@@ -234,6 +240,7 @@ class Leasing(Executions):
         child_id = derived_id(lease.execution_id, call.call_id)
         if not self.is_open(child_id) and await self.store.execution(child_id) is None:
             entry = await self.catalog_entry(call.path, call.version)
+            await self._check_depth(lease.execution_id, call.path)
             await self.begin(
                 entry, call.payload, execution_id=child_id, parent_execution_id=lease.execution_id
             )
@@ -250,6 +257,18 @@ class Leasing(Executions):
                 await live.freshen()
         state = live.state
         return ChildState(execution_id=child_id, status=state.status, result=state.result, error=state.error)
+
+    async def _check_depth(self, execution_id: str, path: str) -> None:
+        """A playbook that calls itself, if only by others, would never come to an end."""
+        above: str | None = execution_id
+        for _ in range(MOST_CALLERS):
+            row = None if above is None else await self.store.execution(above)
+            if row is None:
+                return
+            above = row.parent_execution_id
+        raise TooDeepError(
+            f"`{path}` is called by playbooks that call each other {MOST_CALLERS} deep: does one call itself?"
+        )
 
     async def _end_orphan(self, lease: HeldLease, child_id: str) -> None:
         """Its caller may have ended by another process meanwhile, and that did not know of this child."""

@@ -33,6 +33,7 @@ STATUS_OF: Final[dict[str, int]] = {
     "credential.unknown": 404,
     "execution.unknown": 404,
     "playbook.unknown": 404,
+    "playbook.too_deep": 409,
     "result.unknown": 404,
     "session.unknown": 404,
     "step.unknown": 404,

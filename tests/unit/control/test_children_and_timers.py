@@ -325,3 +325,25 @@ def test_a_playbook_that_is_not_in_the_catalog_is_named_with_its_version() -> No
             await control.catalog_entry("q")
 
     planes.play(scenario)
+
+
+def test_playbooks_that_call_each_other_too_deep_are_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("noetl.control.leasing.MOST_CALLERS", 3)
+    planes = Planes()
+
+    async def scenario() -> None:
+        control = planes.plane()
+        entry = await planes.register()
+        leases = []
+        for number, parent in (("1", None), ("2", "1"), ("3", "2")):
+            await control.begin(entry, {}, execution_id=number, parent_execution_id=parent)
+            leases.append((await claimed(control)).lease)
+        call = ChildCall(call_id="c", path="p", version=None, payload={})
+        assert (await control.child(leases[1], call, 0.0)).status == "running"
+        with pytest.raises(
+            NoetlError, match="`p` is called by playbooks that call each other 3 deep"
+        ) as deep:
+            await control.child(leases[2], call, 0.0)
+        assert deep.value.code == "playbook.too_deep"
+
+    planes.play(scenario)
