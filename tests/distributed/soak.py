@@ -30,6 +30,8 @@ MOST_GROWTH = 0.10
 """Of memory, between the second fifth of a life and its last."""
 LEAST_SAMPLES = 45
 """A life that is shorter is not judged: it has hardly warmed up."""
+WARM_MINUTES = 1.0
+"""Who was started later than that was not warmed up, and takes a quarter of an hour for it."""
 WARM_UP_SECONDS = 120.0
 """For one round of warming up."""
 MOST_DESCRIPTORS = 64
@@ -123,7 +125,11 @@ def violations(samples: Sequence[Sample]) -> list[str]:
     lives: defaultdict[tuple[str, int], list[Sample]] = defaultdict(list)
     for sample in samples:
         lives[sample.part, sample.pid].append(sample)
-    long_lives = {life: seen for life, seen in lives.items() if len(seen) >= LEAST_SAMPLES}
+    long_lives = {
+        life: seen
+        for life, seen in lives.items()
+        if len(seen) >= LEAST_SAMPLES and seen[0].minute <= WARM_MINUTES
+    }
     grown = [_growth(part, pid, seen) for (part, pid), seen in long_lives.items()]
     unjudged = {_kind(part) for part, _ in lives} - {_kind(part) for part, _ in long_lives}
     return [

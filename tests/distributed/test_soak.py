@@ -65,6 +65,11 @@ def test_a_process_that_was_killed_and_started_again_is_two() -> None:
     assert violations([*life("server-1"), *life("worker-1"), *lives[0], *lives[1]]) == []
 
 
+def test_a_process_that_was_started_on_the_way_is_not_judged_for_warming_up() -> None:
+    late = [each._replace(minute=each.minute + 40) for each in life("server-2", kib_a_minute=1_500)]
+    assert violations([*life("server-1", minutes=60), *life("worker-1", minutes=60), *late]) == []
+
+
 def test_where_no_server_or_no_worker_lived_long_enough_nothing_is_proven() -> None:
     short = (LEAST_SAMPLES - 1) * LOOK_SECONDS / 60
     found = violations([*life("server-1"), *life("worker-1", minutes=short)])
