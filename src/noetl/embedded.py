@@ -240,6 +240,6 @@ def stored_loader(bodies: ResultBodies) -> Callable[[Data], Any]:
     async def load_stored(ref: Data) -> Any:  # noqa: ANN401 - plain data
         found = ref_from_data(ref)
         assert found is not None
-        return decoded(await bodies.get(found))
+        return decoded(await bodies.get(found), found)
 
     return load_stored

@@ -114,6 +114,7 @@ def test_an_interrupted_run_stops_and_says_how_to_go_on(console: Console, number
     assert code == 130
     assert shown.splitlines()[-2:] == ["‖ gated interrupted", f"  go on with: noetl resume {execution_id}"]
     assert console.data("list")["executions"][0]["status"] == "interrupted"
+    assert console.data("list", "--status", "interrupted")["executions"][0]["execution_id"] == execution_id
     assert console.data("status", execution_id)["status"] == "interrupted"
     open_gate(console.folder)
     shown = console.noetl("resume", execution_id)
@@ -170,6 +171,7 @@ def test_a_run_is_cancelled_from_another_process(console: Console) -> None:
     assert "execution.cancelled: enough" in shown
     document = console.data("status", execution_id)
     assert document["status"] == "cancelled"
+    assert "has no result: it was cancelled" in console.refused("result", execution_id)
     assert document["steps"]["start"]["status"] == "cancelled"
 
 

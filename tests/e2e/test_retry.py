@@ -103,3 +103,71 @@ def test_an_unknown_execution_is_a_usage_error(failed):
     done = noetl(folder, "retry", "123")
     assert done.returncode == 2
     assert "123" in done.stderr
+
+
+FORK = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: forked}
+workload: {bad: true}
+workflow:
+  - step: start
+    next: {spec: {mode: inclusive}, arcs: [{step: a}, {step: b}]}
+  - step: a
+    tool: {kind: python, code: "result = 'a'"}
+    next: {arcs: [{step: slow, args: {a: "{{ a }}"}}]}
+  - step: slow
+    tool: {kind: wait, duration: "{{ '10m' if workload.bad else '1ms' }}"}
+    next: {arcs: [{step: both, args: {a: "{{ args.a }}"}}]}
+  - step: b
+    tool: {kind: python, args: {bad: "{{ workload.bad }}"}, code: "result = 1 / (not bad)"}
+    next: {arcs: [{step: both, args: {b: "{{ b }}"}}]}
+  - step: both
+    spec: {join: {of: [slow, b]}}
+    tool: {kind: python, args: {a: "{{ args.a }}", b: "{{ args.b }}"}, code: "result = [a, b]"}
+"""
+
+
+def test_a_branch_that_a_failure_beside_it_ended_goes_on_too(tmp_path):
+    (tmp_path / "forked.yaml").write_text(FORK)
+    earlier = json.loads(noetl(tmp_path, "run", "forked.yaml", "--json").stdout)
+    assert earlier["status"] == "failed"
+    done = noetl(tmp_path, "retry", earlier["execution_id"], "--set", "bad=false", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["result"] == ["a", 1.0]
+
+
+SUMS = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: sums}
+workload: {bad: [2]}
+workflow:
+  - step: start
+    loop: {in: [1, 2, 3], iterator: n, spec: {mode: parallel, on_error: continue, reduce: {total: sum}}}
+    tool:
+      - add:
+          kind: python
+          args: {n: "{{ n }}", bad: "{{ workload.bad }}"}
+          code: |
+            if n in bad:
+                raise ValueError(n)
+            result = n
+          spec:
+            policy:
+              rules:
+                - {when: "{{ outcome.status == 'error' }}", then: {do: fail}}
+                - {else: {then: {do: continue, set_ctx: {total: "{{ n }}"}}}}
+    next: {arcs: [{step: last}]}
+  - step: last
+    tool: {kind: python, args: {t: "{{ ctx.total }}"}, code: "result = t"}
+"""
+
+
+def test_without_a_failed_step_the_loop_with_failed_items_is_meant_and_what_it_adds_up_is_whole(tmp_path):
+    (tmp_path / "sums.yaml").write_text(SUMS)
+    earlier = json.loads(noetl(tmp_path, "run", "sums.yaml", "--json").stdout)
+    assert (earlier["status"], earlier["result"]) == ("completed", 4)
+    done = noetl(tmp_path, "retry", earlier["execution_id"], "--failed-items", "--set", "bad=[]", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["result"] == 6

@@ -197,6 +197,12 @@ def test_a_stored_result_is_a_reference_in_the_document_and_whole_on_request(con
     assert "stored; show it with: noetl result " in shown
 
 
+def test_an_execution_that_failed_has_no_result(console: Console) -> None:
+    document = console.data("run", console.write("failing.yaml", FAILING), exit_code=1)
+    execution_id = document["execution_id"]
+    assert f"execution {execution_id} has no result: it failed" in console.refused("result", execution_id)
+
+
 def test_registered_playbooks_have_versions_and_run_by_path(console: Console) -> None:
     file = console.write("greet.yaml", GREET)
     assert console.noetl("register", file) == "demo/greet@1\n"

@@ -66,6 +66,8 @@ EXIT_BROKEN_PIPE: Final = 141
 def main(argv: Sequence[str] | None = None) -> int:
     """Carries out one command line and gives its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if None in (sys.stdin, sys.stdout, sys.stderr):
+        _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         # A terminal that cannot show a character gets its escape; output is never lost to an encoding.
         if reconfigure := getattr(stream, "reconfigure", None):
@@ -159,6 +161,27 @@ def _unknown(verb: str) -> int:
     hint = f"did you mean `{meant}`?" if meant else f"one of {', '.join(VERBS)}"
     print(f"hint: {hint}", file=sys.stderr)
     return EXIT_USAGE
+
+
+def _open_closed_streams() -> None:
+    """Connects streams that were closed when we started to nothing.
+
+    Their descriptors are taken again too: the next file that is opened, a database perhaps, would be the
+    standard output of the processes we start.
+    """
+    # Only where a stream is closed.
+    import os  # noqa: PLC0415
+
+    for name, mode, flags in (
+        ("stdin", "r", os.O_RDONLY),
+        ("stdout", "w", os.O_WRONLY),
+        ("stderr", "w", os.O_WRONLY),
+    ):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, flags)  # the lowest that is free: the closed one
+            os.set_inheritable(descriptor, True)
+            stream = open(descriptor, mode, encoding="utf-8", closefd=False)  # noqa: SIM115 - until the end
+            setattr(sys, name, stream)
 
 
 def _abandon_stdout() -> None:

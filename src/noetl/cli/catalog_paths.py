@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from noetl.cli.stores import Place
+from noetl.cli.stores import AnyPlace
 from noetl.errors import UsageError
 from noetl.store.protocol import CatalogEntry
 
@@ -23,10 +23,11 @@ def split_version(written: str) -> tuple[str, int | None]:
     return path, int(version)
 
 
-async def find_registered(place: Place, written: str) -> CatalogEntry | None:
+async def find_registered(place: AnyPlace, written: str) -> CatalogEntry | None:
+    """The entry of `path[@version]`; None where nothing is registered under the path."""
     store = place.read()
     try:
-        return await store.catalog_entry(*split_version(written))
+        return await _entry(store, *split_version(written))
     finally:
         await store.close()
 
@@ -34,10 +35,18 @@ async def find_registered(place: Place, written: str) -> CatalogEntry | None:
 async def registered(store: CatalogReader, written: str) -> CatalogEntry:
     """The entry of `path[@version]`; UsageError where there is none."""
     path, version = split_version(written)
-    found = await store.catalog_entry(path, version)
+    found = await _entry(store, path, version)
     if found is not None:
         return found
-    newest = None if version is None else await store.catalog_entry(path)
-    if newest is not None:
-        raise UsageError(f"`{path}` has no version {version}; the newest is {newest.version}")
     raise UsageError(f"no playbook `{path}` is registered in this store; `noetl catalog list` shows them")
+
+
+async def _entry(store: CatalogReader, path: str, version: int | None) -> CatalogEntry | None:
+    """UsageError where other versions are registered."""
+    found = await store.catalog_entry(path, version)
+    if found is not None or version is None:
+        return found
+    newest = await store.catalog_entry(path)
+    if newest is None:
+        return None
+    raise UsageError(f"`{path}` has no version {version}; the newest is {newest.version}")

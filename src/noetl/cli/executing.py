@@ -10,7 +10,7 @@ from noetl.cli.catalog_paths import registered, split_version
 from noetl.cli.environment import variables
 from noetl.cli.payload import payload
 from noetl.cli.run import add_start_options, run_registered
-from noetl.cli.stores import Place, ServedPlace, place_of
+from noetl.cli.stores import AnyPlace, ServedPlace, place_of
 from noetl.engine.state import Data
 from noetl.settings import Settings
 from noetl.store.protocol import CatalogEntry
@@ -28,7 +28,7 @@ def run(arguments: list[str], settings: Settings) -> int:
     options = parser.parse_args(arguments)
     place = place_of(options, settings)
     given = payload(options.set, options.payload, settings)
-    if isinstance(place, ServedPlace):
+    if isinstance(place, ServedPlace) and not options.dry_run:
         return _on_server(options, settings, place, given)
     entry = asyncio.run(_entry(place, options.path))
     return run_registered(entry, given, options, settings, place)
@@ -44,7 +44,7 @@ def _on_server(options: argparse.Namespace, settings: Settings, place: ServedPla
     return running.run_registered(*split_version(options.path), given, secrets)
 
 
-async def _entry(place: Place, written: str) -> CatalogEntry:
+async def _entry(place: AnyPlace, written: str) -> CatalogEntry:
     store = place.read()
     try:
         return await registered(store, written)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import heapq
+import itertools
 import shlex
 import sys
 from datetime import UTC, datetime
@@ -20,7 +22,9 @@ from noetl.ids import seconds_of, timestamp
 from noetl.settings import Settings
 from noetl.store.protocol import ExecutionRow
 
-STATUSES = ("requested", "running", "paused", "completed", "failed", "cancelled")
+OPEN = ("requested", "running")
+INTERRUPTED = "interrupted"
+STATUSES = (*OPEN, "paused", INTERRUPTED, "completed", "failed", "cancelled")
 HEADS = ("ID", "STATUS", "PLAYBOOK", "STARTED", "TOOK", "ERROR")
 
 
@@ -48,7 +52,10 @@ def run(arguments: list[str], settings: Settings) -> int:
     rows = rows[: options.limit]
     if options.json:
         write_json(
-            {"executions": [row_data(row) for row in rows], "before": rows[-1].execution_id if more else None}
+            {
+                "executions": [row_data(row, owned=owned) for row in rows],
+                "before": rows[-1].execution_id if more else None,
+            }
         )
         return 0
     if not rows:
@@ -72,21 +79,34 @@ def _again(options: argparse.Namespace) -> list[str]:
 
 
 async def _rows(place: AnyPlace, options: argparse.Namespace) -> tuple[list[ExecutionRow], bool]:
+    """One more than is shown, which tells whether there are more; and whether anybody carries them out."""
     since = None if options.since is None else _moment(options.since)
     store = place.read()
     try:
-        rows = await store.executions(
-            status=options.status,
-            path=options.path,
-            parent=options.parent,
-            since=since,
-            order="oldest" if options.oldest else "newest",
-            before=options.before,
-            limit=options.limit + 1,  # one more than is shown tells whether there are more
-        )
-        return rows, store.owned_by_other()
+        owned = store.owned_by_other()
+        found = [
+            await store.executions(
+                status=status,
+                path=options.path,
+                parent=options.parent,
+                since=since,
+                order="oldest" if options.oldest else "newest",
+                before=options.before,
+                limit=options.limit + 1,
+            )
+            for status in _kept_as(options.status, owned=owned)
+        ]
     finally:
         await store.close()
+    merged = heapq.merge(*found, key=lambda row: row.requested_at, reverse=not options.oldest)
+    return list(itertools.islice(merged, options.limit + 1)), owned
+
+
+def _kept_as(status: str | None, *, owned: bool) -> tuple[str | None, ...]:
+    """The statuses under which a store has executions that are shown under this one."""
+    if status == INTERRUPTED:
+        return () if owned else OPEN
+    return () if status in OPEN and not owned else (status,)
 
 
 def _moment(written: str) -> str:
@@ -100,10 +120,10 @@ def _moment(written: str) -> str:
         ) from None
 
 
-def row_data(row: ExecutionRow) -> Data:
+def row_data(row: ExecutionRow, *, owned: bool) -> Data:
     return {
         "execution_id": row.execution_id,
-        "status": row.status,
+        "status": shown_status(row, owned=owned),
         "playbook": {"name": row.name, "path": row.path, "version": row.version, "dialect": row.dialect},
         "started_at": row.requested_at,
         "finished_at": row.finished_at,
@@ -114,7 +134,7 @@ def row_data(row: ExecutionRow) -> Data:
 
 def shown_status(row: ExecutionRow, *, owned: bool) -> str:
     """What is open in a store that nobody owns was interrupted."""
-    return "interrupted" if row.status in ("requested", "running") and not owned else row.status
+    return INTERRUPTED if row.status in OPEN and not owned else row.status
 
 
 def _cells(row: ExecutionRow, *, owned: bool) -> tuple[str, ...]:

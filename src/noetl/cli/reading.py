@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, Final, Protocol
 
 from noetl.cli.stores import Place
 from noetl.control.plane import ControlPlane
-from noetl.embedded import stored_loader
 from noetl.engine.bodies import is_ref
+from noetl.engine.state import Data
 from noetl.errors import UsageError
 from noetl.ids import SystemClock
 from noetl.records.event import Event
-from noetl.results.bodies import FileBodies
+from noetl.records.result_ref import ref_from_data
+from noetl.results.bodies import FileBodies, ResultBinaryError, decoded
 from noetl.results.chosen import ChosenBodies
 from noetl.store.protocol import CatalogEntry, ExecutionRow, Store
 from noetl.tools.registry import builtin_kinds
@@ -75,19 +76,36 @@ async def followed_log(store: ReadableStore, execution_id: str) -> AsyncIterator
 
 
 @contextlib.contextmanager
-def reading_plane(store: Store, place: Place) -> Iterator[ControlPlane]:
-    """A control plane that replays and loads, and is never asked to decide."""
+def reading_plane(store: Store, place: Place) -> Iterator[tuple[ControlPlane, ChosenBodies]]:
+    """A control plane that replays and loads, and is never asked to decide; and the bodies it loads.
+
+    A body that is neither text nor JSON stays a reference.
+    """
     with place.files() as folder:
-        loader = stored_loader(ChosenBodies({"file": FileBodies(folder)}))
-        yield ControlPlane(store, builtin_kinds(), clock=SystemClock(), load_stored=loader)
+        bodies = ChosenBodies({"file": FileBodies(folder)})
+        loader = _readable(bodies)
+        yield ControlPlane(store, builtin_kinds(), clock=SystemClock(), load_stored=loader), bodies
 
 
-async def with_bodies_loaded(control: ControlPlane, execution_id: str, value: Any) -> Any:  # noqa: ANN401
-    """The value with every reference in it replaced by what it stands for."""
+def _readable(bodies: ChosenBodies) -> Callable[[Data], Awaitable[Any]]:
+    async def load_stored(ref: Data) -> Any:  # noqa: ANN401 - plain data
+        found = ref_from_data(ref)
+        assert found is not None
+        try:
+            return decoded(await bodies.get(found), found)
+        except ResultBinaryError:
+            return ref
+
+    return load_stored
+
+
+async def with_bodies_loaded(control: ControlPlane, value: Any) -> Any:  # noqa: ANN401 - plain data
+    """The value with every reference in it replaced by what it stands for, if that is a value."""
     if is_ref(value):
-        return await with_bodies_loaded(control, execution_id, await control.stored_value(value))
+        found = await control.stored_value(value)
+        return value if found == value else await with_bodies_loaded(control, found)
     if isinstance(value, dict):
-        return {name: await with_bodies_loaded(control, execution_id, item) for name, item in value.items()}
+        return {name: await with_bodies_loaded(control, item) for name, item in value.items()}
     if isinstance(value, list):
-        return [await with_bodies_loaded(control, execution_id, item) for item in value]
+        return [await with_bodies_loaded(control, item) for item in value]
     return value

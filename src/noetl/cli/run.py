@@ -16,7 +16,7 @@ from noetl.cli.environment import variables
 from noetl.cli.files import STDIN, load_bytes, load_file, shown_name, write_json
 from noetl.cli.payload import add_payload_options, payload
 from noetl.cli.running import Run
-from noetl.cli.stores import Place, ServedPlace, place_of
+from noetl.cli.stores import AnyPlace, Place, ServedPlace, place_of
 from noetl.cli.summary import Source
 from noetl.cli.watched import add_run_options, add_secrets_option
 from noetl.engine.state import Data
@@ -39,7 +39,6 @@ def run(arguments: list[str], settings: Settings) -> int:
     given = payload(options.set, options.payload, settings)
     if isinstance(place, ServedPlace) and not options.dry_run:
         return _on_server(options, settings, place, given)
-    assert isinstance(place, Place)
     if options.file != STDIN and not os.path.exists(options.file) and place.exists():
         entry = asyncio.run(find_registered(place, options.file))
         if entry is not None:
@@ -48,7 +47,8 @@ def run(arguments: list[str], settings: Settings) -> int:
     if not loaded.valid:
         return _invalid(options, loaded, settings)
     if options.dry_run:
-        return _dry_run(loaded, given)
+        return _dry_run(loaded, given, options)
+    assert isinstance(place, Place)
     folder = Path.cwd() if options.file == STDIN else Path(options.file).absolute().parent
     return _run_file(loaded, given, Run(options, settings, place, folder), shown_name(options.file))
 
@@ -96,7 +96,7 @@ def _begins_with_code(playbook: Playbook) -> bool:
 
 
 def run_registered(
-    entry: CatalogEntry, given: Data, options: argparse.Namespace, settings: Settings, place: Place
+    entry: CatalogEntry, given: Data, options: argparse.Namespace, settings: Settings, place: AnyPlace
 ) -> int:
     """Runs one version of a registered playbook; its keychain's files lie in the current folder."""
     loaded = load_bytes(entry.source, settings)
@@ -106,7 +106,8 @@ def run_registered(
         report_to_stderr(name, loaded, settings)
         return EXIT_INVALID
     if options.dry_run:
-        return _dry_run(loaded, given)
+        return _dry_run(loaded, given, options)
+    assert isinstance(place, Place)
     running = Run(options, settings, place, Path.cwd())
     if _begins_with_code(playbook):
         running.code_key = process_key(entry.digest)
@@ -118,12 +119,12 @@ def run_registered(
     return running.to_the_end(begin, lambda _engine, _state: Source(name, loaded.text, playbook))
 
 
-def _dry_run(loaded: Loaded, given: Data) -> int:
+def _dry_run(loaded: Loaded, given: Data, options: argparse.Namespace) -> int:
     # Only a dry run draws.
     from noetl.cli.dry_run import dry_run  # noqa: PLC0415
 
     assert loaded.playbook is not None
-    return dry_run(loaded.playbook, given)
+    return dry_run(loaded.playbook, given, as_json=options.json)
 
 
 def add_start_options(parser: argparse.ArgumentParser) -> None:

@@ -80,7 +80,7 @@ class Run(Watched):
                 ended = await self._until_the_end(engine, store, begin, stop)
                 source = source_of(engine, ended.state)
         except NoetlError as error:
-            if self._execution_id is None:
+            if self._execution_id is None or not self.place.is_kept:
                 raise
             hint = self.place.command("resume", self._execution_id)
             raise NoetlError(

@@ -8,7 +8,7 @@ import sys
 from noetl.cli.arguments import Parser
 from noetl.cli.diagnostics import Paint, output_width, paint_for, visible
 from noetl.cli.files import write_json
-from noetl.cli.listing import shown_status
+from noetl.cli.listing import INTERRUPTED, shown_status
 from noetl.cli.reading import ReadableStore, find_execution, followed_log
 from noetl.cli.report import document, steps_by_name
 from noetl.cli.stores import AnyPlace, add_store_options, place_of
@@ -44,7 +44,9 @@ def run(arguments: list[str], settings: Settings) -> int:
     watcher = watcher_for(sys.stdout, paint, quiet=options.json) if options.follow else None
     row, state, owned = asyncio.run(_looked(place, options.id, watcher))
     if options.json:
-        write_json(document(state, row))
+        # The state may be a moment younger than the row.
+        interrupted = not state.is_over and shown_status(row, owned=owned) == INTERRUPTED
+        write_json(document(state, row, status=INTERRUPTED if interrupted else None))
     else:
         _show(row, state, place, paint, owned=owned)
     if watcher is None:

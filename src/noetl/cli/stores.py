@@ -48,7 +48,14 @@ class Place(NamedTuple):
         return " ".join(shown if self.is_default else [*shown, "--store", self.url])
 
     def hint_after_interruption(self, execution_id: str) -> str:
+        if not self.is_kept:
+            return "its store was in memory and is gone"
         return f"go on with: {self.command('resume', execution_id)}"
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether another command can find it; a store in memory goes with its process."""
+        return database_path(self.url) is not None
 
     def exists(self) -> bool:
         database = database_path(self.url)
@@ -77,6 +84,10 @@ class ServedPlace(NamedTuple):
     def hint_after_interruption(self, execution_id: str) -> str:
         watch, cancel = self.command("status", execution_id, "-f"), self.command("cancel", execution_id)
         return f"it goes on on the server; watch it with: {watch}; end it with: {cancel}"
+
+    @property
+    def is_kept(self) -> bool:
+        return True
 
     def exists(self) -> bool:
         return True

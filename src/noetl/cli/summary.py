@@ -44,9 +44,10 @@ def summary(ended: Ended, progress: Progress, source: Source, place: AnyPlace, p
         lines.append(f"  {place.hint_after_interruption(state.execution_id)}")
     elif state.error is not None:
         lines += _failure(state, state.error, progress, source, paint)
-        lines += _commands(state, place)
+        lines += _commands(state, place) if place.is_kept else []
     elif state.status == "completed":
-        lines += result_lines(state.result, place.command("result", state.execution_id))
+        command = place.command("result", state.execution_id) if place.is_kept else None
+        lines += result_lines(state.result, command)
     return "\n".join(lines) + "\n"
 
 
@@ -56,20 +57,21 @@ def _took(state: State, progress: Progress) -> str:
     return ""
 
 
-def result_lines(result: Any, command: str) -> list[str]:  # noqa: ANN401 - plain data
-    """The result, as much of it as a person reads."""
+def result_lines(result: Any, command: str | None) -> list[str]:  # noqa: ANN401 - plain data
+    """The result, as much of it as a person reads, and the command that shows all of it, if there is one."""
     if result is None:
         return []
     ref = ref_from_data(result)
     if ref is not None:
-        return [f"  result: {plural(ref.size, 'byte')}, stored; show it with: {command}"]
+        size = plural(ref.size, "byte")
+        return [f"  result: {size}, stored; show it with: {command}" if command else f"  result: {size}"]
     compact = msgspec.json.encode(result)
     if len(compact) <= SHORT_RESULT:
         return [f"  result: {visible(compact.decode())}"]
     text = msgspec.json.format(compact, indent=2).decode()
     shown = [visible(line) for line in text.splitlines()]
     if len(shown) > RESULT_LINES:
-        shown = [*shown[:RESULT_LINES], f"… all of it: {command}"]
+        shown = [*shown[:RESULT_LINES], f"… all of it: {command}" if command else "…"]
     return ["  result:", *(f"    {line}" for line in shown)]
 
 

@@ -77,13 +77,21 @@ def request(
     turn.playbook_event("playbook.request.evaluated", workload=workload, **first)
     for taken_over in others:
         turn.playbook_event("playbook.request.evaluated", **taken_over)
-    entry: Data = {"step": playbook.entry, "args": {}, "token": turn.token_id()}
+    entries: list[Data] = [{"step": playbook.entry, "args": {}}]
+    started: Data = {}
     if reuse is not None:
-        entry |= {"step": reuse.step, "args": reuse.args}
+        entries = list(reuse.tokens) or [{"step": reuse.step, "args": reuse.args}]
+        started = {"owed": reuse.owed} if reuse.owed else {}
         turn.reused_items = (reuse.step, reuse.items)
+        turn.reused_writes = reuse.writes
+    first_token = int(turn.token_id())
+    started["tokens"] = [
+        {**entry, "token": str(number)} for number, entry in enumerate(entries, start=first_token)
+    ]
     turn.playbook_event("playbook.started", "in_progress")
-    due = {} if within is None else {"deadline": seconds_of(turn.now) + within}
-    turn.playbook_event("workflow.started", "in_progress", tokens=[entry], **due)
+    if within is not None:
+        started["deadline"] = seconds_of(turn.now) + within
+    turn.playbook_event("workflow.started", "in_progress", **started)
     deliver(turn)
     return True
 
@@ -167,8 +175,8 @@ def _take(turn: Turn, run: StepRun, fact: Fact) -> None:
 def lose(turn: Turn, run_id: str, lease: int = 0) -> None:
     """A worker was lost: its work is ready again, unless it has been lost too often."""
     run = turn.state.runs.get(run_id)
-    if run is None or turn.state.is_over:
-        return
+    if run is None or turn.state.is_over or lease in run.parked:
+        return  # nobody has it any more: it may have been given back in this very turn
     losses = run.losses.get(lease, 0) + 1
     turn.step_event("command.expired", run.step, run_id, "error", losses=losses, lease=lease)
     if losses >= MOST_LOSSES:

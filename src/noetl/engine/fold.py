@@ -75,8 +75,9 @@ def _evaluated(state: State, event: Happened) -> None:
 def _workflow_started(state: State, event: Happened) -> None:
     state.status = "running"
     state.deadline = event.payload.get("deadline")
+    state.owed = {join: dict(origins) for join, origins in event.payload.get("owed", {}).items()}
     for entry in event.payload["tokens"]:
-        _put_token(state, entry, None, None)
+        _put_token(state, entry, entry.get("origin"), entry.get("event"))
 
 
 def _put_token(state: State, entry: dict[str, Any], origin: str | None, event: dict[str, Any] | None) -> None:
@@ -283,6 +284,10 @@ def _iteration_ended(state: State, event: Happened) -> None:
     assert loop is not None
     frame = loop.open.pop(event.iteration)
     run.losses.clear()
+    if event.payload.get("reused"):
+        frame.writes, frame.reduced = event.payload.get("patch", {}), event.payload.get("reduced", {})
+        if not loop.parallel:
+            state.ctx.update(frame.writes)
     if "case" in event.payload:
         apply_case(frame, None, event.payload, event.timestamp, _shared_values(run, frame))
     if "ends" in event.payload:

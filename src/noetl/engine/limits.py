@@ -104,7 +104,9 @@ class _Shortening:
                     key: self.values(value) if key in ("set_iter", "set_ctx") else value
                     for key, value in part.items()
                 }
-            elif name == "reused":
+            elif name == "reduced":
+                shorter[name] = {key: [self.value(each) for each in values] for key, values in part.items()}
+            elif name == "reused" and isinstance(part, dict):
                 shorter[name] = {
                     "ctx": self.values(part["ctx"]),
                     "vars": self.values(part["vars"]),
@@ -155,6 +157,8 @@ class _Shortening:
     def entry(self, entry: Any) -> Any:  # noqa: ANN401 - a token, or its id
         if isinstance(entry, dict):
             short = {**entry, "args": self.values(entry["args"])}
+            if "event" in entry:
+                short["event"] = _brief("event", entry["event"])
             return {**short, "result": self.value(entry["result"])} if "result" in entry else short
         return entry
 

@@ -56,7 +56,10 @@ def begin_loop(turn: Turn, step: Step, run: StepRun) -> None:
         on_error=loop.on_error,
         **shares,
     )
-    reused = turn.reused_items[1] if turn.reused_items[0] == step.name else {}
+    reused: dict[int, Any] = {}
+    if turn.reused_items[0] == step.name:
+        reused = turn.reused_items[1]
+        turn.reused_items = ("", {})  # another token may come to the same step
     if reused and not _take_over(turn, run, reused):
         return
     if not items and not turn.plan.is_closed_by_worker(step):
@@ -149,7 +152,10 @@ def _take_over(turn: Turn, run: StepRun, reused: dict[int, Any]) -> bool:
     for index, result in sorted(reused.items()):
         for event_type, payload in (
             ("loop.iteration.started", {"reused": True}),
-            ("loop.iteration.done", {"reused": True, "result": result}),
+            (
+                "loop.iteration.done",
+                {"reused": True, "result": result, **turn.reused_writes.get(index, {})},
+            ),
         ):
             turn.emit(_of_iteration(turn, run, index, event_type, "success", payload))
     if len(reused) == loop.total and not turn.plan.is_closed_by_worker(turn.plan.steps[run.step]):

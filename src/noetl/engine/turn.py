@@ -58,6 +58,8 @@ class Turn:
         """Values that were too large for their event."""
         self.reused_items: tuple[str, dict[int, Any]] = ("", {})
         """A loop step, and the results of its iterations that an earlier execution brought to their end."""
+        self.reused_writes: Mapping[int, Data] = {}
+        """What these iterations wrote to `ctx`, as parts of their events."""
         self.commands: dict[str, Wanted] = {}
         """What becomes of rows of the queue."""
 

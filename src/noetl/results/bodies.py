@@ -30,6 +30,12 @@ class ResultDamagedError(NoetlError):
     code = "result.damaged"
 
 
+class ResultBinaryError(NoetlError):
+    """A body that is neither text nor JSON was to be read as a value."""
+
+    code = "result.binary"
+
+
 class ResultStoreError(NoetlError):
     """A store of results cannot be used, or is named in a way that makes no sense."""
 
@@ -122,9 +128,36 @@ async def _pieces(body: bytes | AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         yield piece
 
 
-def decoded(body: bytes) -> Any:  # noqa: ANN401 - plain data
-    """The value a stored body holds: data where it is JSON, else text."""
+def decoded(body: bytes, ref: ResultRef | None = None) -> Any:  # noqa: ANN401 - plain data
+    """The value a stored body holds: data where it is JSON, else text; ResultBinaryError where it is neither.
+
+    `ref` is its reference, where it is known: the error then says more.
+    """
     try:
         return msgspec.json.decode(body)
-    except msgspec.DecodeError:
-        return body.decode("utf-8", "replace")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass  # no JSON, or none that could be data
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        raise ResultBinaryError(
+            f"{described(len(body), ref)} cannot be read as a value: it is neither text nor JSON. "
+            f"{_remedy(ref)}"
+        ) from None
+
+
+def described(size: int, ref: ResultRef | None) -> str:
+    """What a stored body is, for people."""
+    hint = None if ref is None else ref.schema_hint
+    media_type = hint.get("media_type") if isinstance(hint, dict) else None
+    return f"the stored result ({size:,} bytes{f' of {media_type}' if media_type else ''})"
+
+
+def _remedy(ref: ResultRef | None) -> str:
+    if ref is not None and "://" in ref.key:
+        return f"Tools can open it where it lies: {ref.key}"
+    if ref is not None and ref.store != "file":
+        return (
+            "Keep it in a file with `spec.result.store: file`: its path is then `.stored_path` of the result"
+        )
+    return "If it is kept in a file, `.stored_path` of the result is its path, for tools that open files"

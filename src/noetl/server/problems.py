@@ -52,6 +52,7 @@ STATUS_OF: Final[dict[str, int]] = {
     "request.media_type": 415,
     "playbook.invalid": 422,
     "request.invalid": 422,
+    "result.binary": 422,
     "usage": 422,
     "worker.protocol": 426,
     "rate.exceeded": 429,

@@ -309,7 +309,7 @@ class Worker:
         found = ref_from_data(ref)
         if found is None:
             raise NoetlError(f"`{ref.get('ref')}` is no reference to a stored result")
-        return decoded(await self.results.get(found))
+        return decoded(await self.results.get(found), found)
 
     def chance(self) -> float:
         return self._random.random()

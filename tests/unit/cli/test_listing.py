@@ -56,3 +56,25 @@ def test_the_next_page_is_asked_for_in_the_same_way(store: str, capsys: pytest.C
 def test_a_moment_that_is_none_is_a_usage_error(store: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "--store", store, "--since", "yesterday"]) == 2
     assert "--since takes a moment" in capsys.readouterr().err
+
+
+def test_what_is_open_in_a_store_that_nobody_owns_is_interrupted(
+    store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def begin() -> None:
+        opened = open_store(store)
+        for number, status in enumerate(("running", "requested", "paused", "running"), 5):
+            day = timestamp(seconds_of(f"2025-01-0{number}T12:00:00Z"))
+            await opened.append(
+                change(str(number), execution=execution(str(number), status, requested_at=day))
+            )
+        await opened.close()
+
+    asyncio.run(begin())
+    assert listed(store, capsys, "--status", "interrupted") == ["8", "6", "5"]
+    assert listed(store, capsys, "--status", "interrupted", "--oldest", "--limit", "2") == ["5", "6"]
+    assert listed(store, capsys, "--status", "interrupted", "--before", "6") == ["5"]
+    assert listed(store, capsys, "--status", "running") == []
+    assert main(["list", "--store", store, "--json", "--since", "2025-01-05"]) == 0
+    rows = json.loads(capsys.readouterr().out)["executions"]
+    assert [row["status"] for row in rows] == ["interrupted", "paused", "interrupted", "interrupted"]

@@ -162,6 +162,20 @@ def test_output_that_cannot_be_written_is_not_a_traceback(arguments: tuple[str, 
     assert (done.returncode, done.stderr) == (2, b"noetl: No space left on device\n")
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_is_as_good_as_dev_null(closed: str, playbook: Path) -> None:
+    command = f'exec "$0" run "$1" --json {closed}'
+    done = subprocess.run(
+        ["sh", "-c", command, SCRIPT, playbook],
+        cwd=playbook.parent,
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert (b'"completed"' in done.stdout) == (">&-" not in closed.replace("2>&-", ""))
+
+
 def test_a_stream_that_cannot_show_a_character_gets_its_escape(tmp_path: Path) -> None:
     file = tmp_path / "é.yaml"
     file.write_text(VALID.replace("{name: a}", "{name: grün}"), encoding="utf-8")

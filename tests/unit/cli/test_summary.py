@@ -97,6 +97,16 @@ def test_an_interrupted_execution_says_how_to_go_on() -> None:
     assert told(state, interrupted=True) == "‖ demo interrupted\n  go on with: noetl resume 7\n"
 
 
+def test_no_command_is_advised_on_a_store_that_is_gone() -> None:
+    place = Place("sqlite:///:memory:", is_default=False)
+    failed = State(execution_id="7", status="failed", requested_at=AT, error={"kind": "x", "message": "y"})
+    going = State(execution_id="7", status="running", requested_at=AT)
+    done = State(execution_id="7", status="completed", requested_at=AT, result=list(range(100, 200)))
+    for state, interrupted in ((failed, False), (going, True), (done, False)):
+        end = ended(state, interrupted=interrupted)
+        assert "noetl " not in summary(end, Progress(), source(), place, Paint(False))
+
+
 def test_a_long_result_is_cut_and_a_stored_one_is_named() -> None:
     lines = result_lines(list(range(100, 200)), "noetl result 7")
     assert lines[:3] == ["  result:", "    [", "      100,"]

@@ -9,9 +9,11 @@ import pytest
 
 from noetl.cli import main
 from noetl.cli.payload import payload
+from noetl.cli.served import ServedStore
 from noetl.errors import UsageError
 from noetl.playbook.load import load
 from noetl.settings import Settings
+from noetl.store.protocol import CatalogEntry
 from noetl.tools.registry import builtin_kinds
 from tests.golden.compare import EXAMPLES, PLAYBOOKS
 
@@ -215,6 +217,102 @@ def test_a_dry_run_shows_the_first_step_resolved_and_makes_no_store(
     assert "begins with: start" in shown
     assert '"name": "Ada"' in shown.partition("begins with")[2]
     assert list(folder.iterdir()) == []
+
+
+FIRST = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: first, path: demo/first}
+workload: {names: [ada, bob]}
+workflow:
+  - step: start
+    loop: {in: "{{ workload.names }}", iterator: name}
+    tool:
+      - greet: {kind: shell, cmds: "echo {{ name }}", stdin: "{{ workload.mising }}"}
+      - again: {kind: shell, cmds: "echo {{ greet.stdout }}"}
+    next:
+      arcs:
+        - {step: sorry, when: "{{ event.name == 'step.failed' }}"}
+        - {step: end}
+  - step: sorry
+    tool: {kind: noop}
+"""
+
+
+def test_a_dry_run_with_json_is_one_document(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "first.yaml").write_text(FIRST)
+    assert main(["run", "first.yaml", "--dry-run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "status": "dry_run",
+        "playbook": {"name": "first", "path": "demo/first", "dialect": "canonical"},
+        "entry": "start",
+        "workload": {"names": ["ada", "bob"]},
+        "steps": [
+            {
+                "step": "start",
+                "arcs": [
+                    {"step": "sorry", "route": "failure", "label": "on failure"},
+                    {"step": "end", "route": "always", "label": "otherwise"},
+                ],
+            },
+            {"step": "sorry", "arcs": []},
+        ],
+        "first_step": {
+            "step": "start",
+            "loop": {"iterator": "name", "in": ["ada", "bob"]},
+            "tasks": [
+                {
+                    "label": "greet",
+                    "kind": "shell",
+                    "fields": {"cmds": "echo ada", "stdin": "{{ workload.mising }}"},
+                },
+                {"label": "again", "kind": "shell", "fields": {"cmds": "echo {{ greet.stdout }}"}},
+            ],
+        },
+        "problems": [{"template": "{{ workload.mising }}", "message": "`workload.mising` is not defined"}],
+    }
+
+
+def test_a_dry_run_of_a_request_that_would_fail_says_so_in_its_document(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = FIRST.replace("[ada, bob]", '"{{ workload.nobody }}"')
+    (folder / "first.yaml").write_text(text)
+    assert main(["run", "first.yaml", "--dry-run", "--json"]) == 1
+    shown = capsys.readouterr()
+    document = json.loads(shown.out)
+    assert (document["workload"], document["first_step"], shown.err) == (None, None, "")
+    assert "nobody" in document["problems"][0]["message"]
+
+
+@pytest.mark.parametrize("verb", ["run", "exec"])
+def test_a_dry_run_starts_nothing_on_a_server(
+    verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def entry(_store: ServedStore, path: str, version: int | None = None) -> CatalogEntry:
+        return CatalogEntry(
+            path=path,
+            version=version or 1,
+            name="first",
+            dialect="canonical",
+            digest="d",
+            registered_at="2025-01-01T00:00:00Z",
+            source=FIRST.encode(),
+        )
+
+    monkeypatch.setattr(ServedStore, "catalog_entry", entry)
+    assert main([verb, "demo/first", "--dry-run", "--json", "--server", "http://127.0.0.1:1"]) == 0
+    assert json.loads(capsys.readouterr().out)["entry"] == "start"
+
+
+def test_a_version_that_is_not_registered_is_told_apart_from_a_missing_file(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["register", HELLO]) == 0
+    capsys.readouterr()
+    for verb in ("run", "exec"):
+        assert main([verb, "hello@99"]) == 2
+        assert capsys.readouterr().err == f"noetl {verb}: `hello` has no version 99; the newest is 1\n"
 
 
 @pytest.mark.parametrize("verb", ["run", "resume", "list", "catalog"])

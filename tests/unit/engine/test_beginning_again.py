@@ -10,8 +10,9 @@ import pytest
 from noetl.engine import decide
 from noetl.engine.bodies import Bodies
 from noetl.engine.facts import of_step
+from noetl.engine.kept_items import done_items
 from noetl.engine.plan import Plan
-from noetl.engine.reuse import CannotRepeatError, Reuse, _done_items, reuse_from
+from noetl.engine.reuse import CannotRepeatError, Reuse, reuse_from
 from noetl.engine.state import State, StepResult
 from noetl.engine.turn import Turn
 from noetl.playbook.load import load
@@ -174,4 +175,4 @@ def test_an_item_of_a_block_inside_a_loop_is_no_item_of_the_loop() -> None:
     earlier = run()
     done = earlier.named("loop.iteration.done")[0]
     inner = msgspec.structs.replace(done, iteration=1, payload={"block": "b", "result": 99})
-    assert _done_items([*earlier.events, inner], str(done.step_run_id)) == {0: 10, 2: 30}
+    assert done_items([*earlier.events, inner], str(done.step_run_id)) == {0: 10, 2: 30}

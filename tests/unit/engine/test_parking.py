@@ -153,3 +153,11 @@ def test_nothing_brings_back_a_lease_while_the_execution_is_paused_and_resuming_
 def test_only_what_is_waited_for_is_told() -> None:
     assert waits_payload(Waits(signals=["go"])) == {"signals": ["go"]}
     assert waits_payload(Waits(until=5.0, timers={"t": 1.0})) == {"until": 5.0, "timers": {"t": 1.0}}
+
+
+def test_a_lease_that_was_given_back_is_not_lost() -> None:
+    parked = Parked()
+    parked.park(Waits(signals=["go"]))
+    turn = parked.take(lambda turn: decide.lose(turn, "1.1"))
+    assert (turn.facts, turn.commands) == ([], {})
+    assert parked.state.runs["1.1"].losses == {}
