@@ -13,7 +13,7 @@ import tempfile
 from tests.simulation.many import arguments, branches_taken, play_chosen, run_many
 
 PLAYER = "tests.simulation.play:simulate"
-MEASURED = 4_000
+MEASURED = 10_000
 """Seeds that are played under coverage, which slows them down."""
 LEAST_SHARE = 0.95
 """Of the engine's branches, what the simulation has to take by itself."""

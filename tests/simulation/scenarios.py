@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from typing import Any, NamedTuple
 
+from tests.simulation.edits import edited
 from tests.simulation.older_dialects import OlderDrawing
 from tests.simulation.racing import reads_what_others_write
 
@@ -106,7 +107,7 @@ def draw_scenario(chance: random.Random) -> Scenario:
         drawing.racy or reads_what_others_write(playbook),
         distributed=distributed,
         children=(drawing.child(),) if f"'{CHILD}'" in repr(playbook) else (),
-        again=drawing.again(playbook) if drawing.often(0.15) else None,
+        again=drawing.again(playbook) if drawing.often(0.25) else None,
         has_secrets=drawing.often(0.85),
     )
 
@@ -190,11 +191,10 @@ class Drawing:
     def again(self, playbook: Data) -> Again:
         """Runs once more from a step, perhaps on a playbook that has changed."""
         names = [step["step"] for step in playbook["workflow"]]
-        step = self.chance.choice([None, *names, "nowhere"])
-        edited: Data | None = None
-        if self.often(0.3):
-            edited = {**playbook, "workload": {**playbook["workload"], "numbers": [1, 2]}}
-        return Again(step, self.often(0.5), edited)
+        loops = [step["step"] for step in playbook["workflow"] if "loop" in step]
+        step = self.chance.choice([None, *names, *loops * 3, "nowhere"])
+        changed = edited(playbook) if self.often(0.35) else None
+        return Again(step, step in (None, *loops) and self.often(0.8), changed)
 
     def workload(self) -> Data:
         drawn: Data = {
