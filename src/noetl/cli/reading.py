@@ -9,13 +9,13 @@ from typing import Any, Final, Protocol
 
 from noetl.cli.stores import Place
 from noetl.control.plane import ControlPlane
+from noetl.embedded import stored_loader
 from noetl.engine.bodies import is_ref
 from noetl.engine.state import Data
 from noetl.errors import UsageError
 from noetl.ids import SystemClock
 from noetl.records.event import Event
-from noetl.records.result_ref import ref_from_data
-from noetl.results.bodies import FileBodies, ResultBinaryError, decoded
+from noetl.results.bodies import FileBodies, ResultBinaryError
 from noetl.results.chosen import ChosenBodies
 from noetl.store.protocol import CatalogEntry, ExecutionRow, Store
 from noetl.tools.registry import builtin_kinds
@@ -88,11 +88,11 @@ def reading_plane(store: Store, place: Place) -> Iterator[tuple[ControlPlane, Ch
 
 
 def _readable(bodies: ChosenBodies) -> Callable[[Data], Awaitable[Any]]:
+    load = stored_loader(bodies)
+
     async def load_stored(ref: Data) -> Any:  # noqa: ANN401 - plain data
-        found = ref_from_data(ref)
-        assert found is not None
         try:
-            return decoded(await bodies.get(found), found)
+            return await load(ref)
         except ResultBinaryError:
             return ref
 
