@@ -90,7 +90,9 @@ $(READY): pyproject.toml constraints.txt
 	  $(PYTHON) -m venv .venv; }
 	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo ".venv was made with $$($(BIN)/python --version 2>&1); NoETL needs 3.11 or later: make clean" >&2; exit 1; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt hatchling editables
+	@# Python brings a pip, and some a setuptools, of the day it was made itself: with holes known since.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt pip hatchling editables
+	@$(BIN)/python -m pip uninstall --quiet --yes setuptools 2>/dev/null
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e ".[dev]"
 	@# Where Python is told not to write bytecode, every start of `noetl` would compile it anew.
 	@$(BIN)/python -m compileall -q src

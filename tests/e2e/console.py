@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -73,12 +74,21 @@ class Console:
             encoding="utf-8",
         )
         try:
-            with pipe.open("rb") as events:
+            with _begun(pipe, process) as events:
                 yield Followed(process, events)
         finally:
             if process.poll() is None:
                 process.kill()
             process.communicate()
+
+
+def _begun(pipe: Path, process: subprocess.Popen[str]) -> IO[bytes]:
+    """The events of a command that has begun to write them, or has ended without."""
+    events = os.fdopen(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK), "rb")
+    while not select.select([events], [], [], 0.05)[0] and process.poll() is None:
+        pass
+    os.set_blocking(events.fileno(), True)
+    return events
 
 
 class Followed:

@@ -238,5 +238,21 @@ def test_a_signal_from_another_process_is_received(console: Console) -> None:
     assert json.loads(shown)["result"] == "ada"
 
 
+def test_the_question_of_an_approval_is_shown_to_whoever_looks(console: Console) -> None:
+    asking = WAITING.replace("signal: approved", "approval: 'Ship {{ 3 + 4 }} boxes to {{ keychain.to }}?'")
+    asking = asking.replace("workflow:", "keychain: [{name: to, kind: file, path: to}]\nworkflow:")
+    console.write("to", "hideout")
+    with console.followed("run", console.write("w.yaml", asking), "--json") as run:
+        execution_id = run.wait_for("step.paused")["execution_id"]
+        shown = console.noetl("status", execution_id)
+        assert "waits for the signal `approval.task_1` (Ship 7 boxes to ***?)" in shown
+        grant = next(line for line in shown.splitlines() if line.startswith("grant it with: "))
+        followed = console.data("status", execution_id)["steps"]["start"]["waits"]
+        assert followed["questions"] == {"approval.task_1": "Ship 7 boxes to ***?"}
+        console.noetl(*grant.removeprefix("grant it with: noetl ").split())
+        assert run.ended()[0] == 1  # `true` has no `by`
+    assert console.noetl("logs", execution_id).endswith("Ship 7 boxes to ***? granted\n")
+
+
 def test_data_that_is_not_json_is_a_usage_error(console: Console) -> None:
     assert "--data is not JSON" in console.refused("signal", "1", "approved", "--data", "{")

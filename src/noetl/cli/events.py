@@ -14,7 +14,8 @@ from noetl.cli.diagnostics import Paint, output_width, paint_for
 from noetl.cli.reading import find_execution, followed_log, log_pages
 from noetl.cli.stores import AnyPlace, add_store_options, place_of
 from noetl.cli.tree import fitted
-from noetl.engine.state import Data
+from noetl.cli.waiting import waits_text
+from noetl.engine.state import Data, Waits
 from noetl.records.event import Event
 from noetl.records.vocabulary import canonical_words, v2_words
 from noetl.settings import Settings
@@ -143,6 +144,8 @@ def _about(event: Data) -> str:
         )
     if "total" in payload:
         return f"{payload['total']} items"
+    if payload.get("waits"):
+        return waits_text(msgspec.convert(payload["waits"], Waits))
     outcome = payload.get("outcome")
     result = outcome.get("result") if isinstance(outcome, dict) else payload.get("result")
     return "" if result is None else msgspec.json.encode(result)[:200].decode("utf-8", "ignore")

@@ -10,6 +10,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, Literal, TypeAlias
 
+import msgspec
+
+from noetl.engine.state import Waits
 from noetl.ids import seconds_of
 from noetl.records.event import Event
 
@@ -69,6 +72,8 @@ class StepProgress:
         self.jumps = 0
         self.log: str | None = None
         self.error: dict[str, Any] | None = None
+        self.parked: dict[tuple[str, int], Waits] = {}
+        """What its leases that were given back wait for, by step run and lease."""
 
     def elapsed(self, now: float) -> float:
         return max(0.0, (now if self.ended is None else self.ended) - self.started)
@@ -130,6 +135,7 @@ def _scheduled(progress: Progress, event: Event) -> None:
     view = progress.view(event)
     view.runs += 1
     if not view.open:
+        view.parked.clear()
         view.started = seconds_of(event.timestamp)
         view.ended = view.error = view.retry_at = view.loop = None
         view.attempt, view.jumps, view.retries = 1, 0, 0
@@ -187,6 +193,15 @@ def _task_done(progress: Progress, event: Event) -> None:
         progress.take_log(view.name, event.payload["log"])
 
 
+def _step_paused(progress: Progress, event: Event) -> None:
+    lease = str(event.step_run_id), event.payload["lease"]
+    progress.view(event).parked[lease] = msgspec.convert(event.payload["waits"], Waits)
+
+
+def _step_resumed(progress: Progress, event: Event) -> None:
+    progress.view(event).parked.pop((str(event.step_run_id), event.payload["lease"]), None)
+
+
 def _retry(progress: Progress, event: Event) -> None:
     view = progress.view(event)
     view.retries += 1
@@ -234,6 +249,8 @@ _HANDLERS: Final[dict[str, Callable[[Progress, Event], None]]] = {
     "execution.resumed": _running,
     "execution.cancelled": _cancelled,
     "step.scheduled": _scheduled,
+    "step.paused": _step_paused,
+    "step.resumed": _step_resumed,
     "step.skipped": _skipped,
     "loop.started": _loop_started,
     "loop.iteration.started": _iteration,

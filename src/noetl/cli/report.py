@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from noetl.engine.parking import waits_of_steps, waits_payload
 from noetl.engine.state import Data, State, StepResult
 from noetl.ids import seconds_of
 from noetl.store.protocol import ExecutionRow
@@ -14,6 +15,7 @@ OPEN = "running"
 
 def document(state: State, row: ExecutionRow, *, status: str | None = None) -> Data:
     """Everything about an execution; stored results as their references. `status` stands in for its own."""
+    waits = {step: {"waits": waits_payload(waits)} for step, waits in waits_of_steps(state).items()}
     return {
         "execution_id": state.execution_id,
         "status": status or state.status,
@@ -26,7 +28,7 @@ def document(state: State, row: ExecutionRow, *, status: str | None = None) -> D
         "vars": state.vars,
         "steps": {name: _step(found) for name, found in steps_by_name(state).items() if found.status != OPEN}
         if status is not None or state.is_over
-        else {name: _step(found) for name, found in steps_by_name(state).items()},
+        else {name: _step(found) | waits.get(name, {}) for name, found in steps_by_name(state).items()},
         "result": state.result,
         "error": error_fields(state.error),
     }

@@ -14,9 +14,11 @@ from noetl.cli.report import document, steps_by_name
 from noetl.cli.stores import AnyPlace, add_store_options, place_of
 from noetl.cli.tables import table
 from noetl.cli.tree import STYLES, duration
+from noetl.cli.waiting import waits_text
 from noetl.cli.watching import Watcher, watcher_for
 from noetl.control.replay import replayed
-from noetl.engine.state import State
+from noetl.engine.parking import waits_of_steps
+from noetl.engine.state import State, Waits
 from noetl.errors import UsageError
 from noetl.ids import seconds_of
 from noetl.settings import Settings
@@ -109,6 +111,8 @@ def _show(row: ExecutionRow, state: State, place: AnyPlace, paint: Paint, *, own
     if state.error is not None:
         kind, message = visible(str(state.error.get("kind"))), visible(str(state.error.get("message")))
         print(f"\n{paint('error', kind)}: {message}")
+    for question in sorted({name for waits in waits_of_steps(state).values() for name in waits.questions}):
+        print(f"\ngrant it with: {place.command('signal', state.execution_id, question, '--data true')}")
     if not state.is_over and not owned:
         print(f"\nnothing runs it now; go on with: {_resume(place, state)}")
 
@@ -118,13 +122,16 @@ def _milliseconds(taken: float | None) -> str:
 
 
 def _about(state: State, name: str) -> str:
-    """The progress of a loop that is open, or the error a step ended with."""
-    for run in state.runs.values():
-        if run.step == name and run.loop is not None:
-            loop = run.loop
-            parts = [f"{loop.done + loop.failed}/{loop.total}", f"{len(loop.open)} in flight"]
-            if loop.failed:
-                parts.insert(1, f"{loop.failed} failed")
-            return ", ".join(parts)
+    """The progress of a loop that is open, what a step waits for, or the error it ended with."""
+    parts = []
+    loop = next((run.loop for run in state.runs.values() if run.step == name and run.loop is not None), None)
+    if loop is not None:
+        parts += [f"{loop.done + loop.failed}/{loop.total}", f"{len(loop.open)} in flight"]
+        if loop.failed:
+            parts.insert(1, f"{loop.failed} failed")
+    if waited := waits_text(waits_of_steps(state).get(name, Waits())):
+        parts.append(waited)
+    if parts:
+        return ", ".join(parts)
     error = steps_by_name(state)[name].error
     return "" if error is None else " ".join(str(error.get("message", "")).split())

@@ -10,6 +10,8 @@ from typing import Final
 
 from noetl.cli.diagnostics import Paint, cells, visible
 from noetl.cli.progress import LoopProgress, Progress, StepProgress
+from noetl.cli.waiting import waits_text
+from noetl.engine.parking import together
 from noetl.playbook.wording import ELLIPSIS, plural
 
 SYMBOLS: Final = {"done": "✓", "failed": "✗", "skipped": "○", "cancelled": "◌"}
@@ -115,7 +117,9 @@ def _block(view: StepProgress, now: float) -> list[str]:
     if view.state == "failed" and view.error is not None:
         below.append(first_line(str(view.error.get("message", ""))))
     elif view.state == "running":
-        if view.log is not None:
+        if waited := waits_text(together(view.parked.values())):
+            below.append(waited)
+        elif view.log is not None:
             below.append(f"{view.task}: {view.log}" if view.task else view.log)
         elif view.task is not None and view.loop is None:
             below.append(view.task)

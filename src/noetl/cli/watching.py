@@ -12,10 +12,14 @@ import time
 from collections.abc import Callable
 from typing import Final, Protocol, TextIO
 
+import msgspec
+
 from noetl.cli.diagnostics import NARROWEST, Paint, visible
 from noetl.cli.environment import variables
 from noetl.cli.progress import Progress, StepProgress
 from noetl.cli.tree import STYLES, draw, duration, first_line, loop_text
+from noetl.cli.waiting import waits_text
+from noetl.engine.state import Waits
 from noetl.ids import seconds_of
 from noetl.records.event import Event
 
@@ -143,6 +147,9 @@ class Lines:
                 return f"{visible(view.name)}: {self._painted('skipped')}"
             case "step.done" | "step.failed" | "loop.done" if "block" not in event.payload:
                 return self._end_line(view, event)
+            case "step.paused" if event.payload["waits"].get("signals"):
+                waits = msgspec.convert(event.payload["waits"], Waits)
+                return f"{visible(view.name)}: {visible(waits_text(waits))}"
             case "retry.started":
                 return _retry_line(event)
             case "loop.iteration.done" | "loop.iteration.failed" if view.loop is not None:

@@ -231,6 +231,18 @@ class LoopProgress(Answer, frozen=True, kw_only=True):
     in_flight: int
 
 
+class WaitsView(Answer, frozen=True, kw_only=True):
+    """What work of a step waits for, without a worker: the first of these brings it back."""
+
+    until: float | None = None
+    """A moment, in seconds since 1970."""
+    signals: tuple[str, ...] = ()
+    questions: dict[str, str] = {}
+    """What a person is asked, by the signal that answers it."""
+    children: tuple[str, ...] = ()
+    """Executions that were started by it."""
+
+
 class StepView(Answer, frozen=True, kw_only=True):
     name: str
     status: str
@@ -239,6 +251,7 @@ class StepView(Answer, frozen=True, kw_only=True):
     error: ErrorView | None = None
     duration_ms: float | None = None
     loop: LoopProgress | None = None
+    waits: tuple[WaitsView, ...] = ()
 
 
 class StepList(Answer, frozen=True, kw_only=True):

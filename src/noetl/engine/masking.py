@@ -16,7 +16,8 @@ from noetl.engine.state import Data
 Mask = Callable[[Any], Any]
 
 MAPPINGS: Final = frozenset(
-    {"args", "ctx", "overrides", "patch", "payload", "results", "set_ctx", "set_iter", "vars", "workload"}
+    {"args", "ctx", "overrides", "patch", "payload", "questions", "results", "set_ctx", "set_iter", "vars"}
+    | {"workload"}
 )
 """Parts of a payload whose keys are names and whose values are data."""
 VALUES: Final = frozenset({"data", "details", "items", "log", "message", "reason", "result"})

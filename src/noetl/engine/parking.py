@@ -5,7 +5,7 @@ A parked lease holds no worker. What it waits for stands in the state, so any pr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
 import msgspec
@@ -114,6 +114,27 @@ def rest(turn: Turn, run: StepRun, lease: int) -> None:
 
 def waiting_children(state: State) -> set[str]:
     return {child for run in state.runs.values() for waits in run.parked.values() for child in waits.children}
+
+
+def together(waits: Collection[Waits]) -> Waits:
+    """What is waited for by all of them: the first of it ends the waiting."""
+    return Waits(
+        until=min((each.until for each in waits if each.until is not None), default=None),
+        signals=sorted({name for each in waits for name in each.signals}),
+        questions={name: asked for each in waits for name, asked in each.questions.items()},
+        children=sorted({child for each in waits for child in each.children}),
+        events=min((each.events for each in waits if each.events is not None), default=None),
+        timers={name: due for each in waits for name, due in each.timers.items()},
+    )
+
+
+def waits_of_steps(state: State) -> dict[str, Waits]:
+    """What each step that has given work back waits for, by its name."""
+    parked: dict[str, list[Waits]] = {}
+    for run in state.runs.values():
+        if run.parked:
+            parked.setdefault(run.step, []).extend(run.parked.values())
+    return {step: together(waits) for step, waits in parked.items()}
 
 
 def waits_payload(waits: Waits) -> dict[str, object]:

@@ -173,6 +173,8 @@ class Waits(Part):
     until: float | None = None
     """A moment, in seconds since 1970."""
     signals: list[str] = []
+    questions: dict[str, str] = {}
+    """What a person is asked, by the signal that answers it."""
     children: list[str] = []
     events: int | None = None
     """Anything a waiting step can hear of that comes after this place in the log."""

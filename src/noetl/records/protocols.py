@@ -215,8 +215,11 @@ class ToolContext(Protocol):
         """Waits for a moment in seconds since 1970; no worker need be held meanwhile."""
         ...
 
-    async def wait_for_signal(self, name: str) -> Any:  # noqa: ANN401 - plain data
-        """The data of the next signal of that name to this execution, one kept from before included."""
+    async def wait_for_signal(self, name: str, question: str | None = None) -> Any:  # noqa: ANN401 - plain data
+        """The data of the next signal of that name to this execution, one kept from before included.
+
+        `question` is what a person is asked meanwhile; it is shown to whoever looks at the execution.
+        """
         ...
 
     def add_secret(self, value: object) -> None:

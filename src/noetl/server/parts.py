@@ -6,7 +6,7 @@ A state is seen through the protocols here, for the server knows nothing of the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from litestar.di import NamedDependency
@@ -56,6 +56,19 @@ class LoopState(Protocol):
     def open(self) -> Mapping[int, object]: ...
 
 
+class WaitsState(Protocol):
+    """What work that was given back waits for."""
+
+    @property
+    def until(self) -> float | None: ...
+    @property
+    def signals(self) -> Sequence[str]: ...
+    @property
+    def questions(self) -> Mapping[str, str]: ...
+    @property
+    def children(self) -> Sequence[str]: ...
+
+
 class RunState(Protocol):
     """A step run that is open."""
 
@@ -63,6 +76,8 @@ class RunState(Protocol):
     def step(self) -> str: ...
     @property
     def loop(self) -> LoopState | None: ...
+    @property
+    def parked(self) -> Mapping[int, WaitsState]: ...
 
 
 class ExecutionState(Protocol):

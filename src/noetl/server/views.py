@@ -14,9 +14,10 @@ from noetl.client.wire import (
     PlaybookView,
     QueueRow,
     StepView,
+    WaitsView,
 )
 from noetl.ids import seconds_of
-from noetl.server.parts import ExecutionState, StepState
+from noetl.server.parts import ExecutionState, StepState, WaitsState
 from noetl.store.leases import state_of
 from noetl.store.protocol import CatalogEntry, CommandRow, ExecutionRow
 
@@ -88,6 +89,9 @@ def step_views(state: ExecutionState) -> tuple[StepView, ...]:
         runs[name] = runs.get(name, 0) + found.runs
         if name not in last or found.seq >= last[name].seq:
             last[name] = found
+    waits: dict[str, list[WaitsView]] = {}
+    for run in state.runs.values():
+        waits.setdefault(run.step, []).extend(map(waits_view, run.parked.values()))
     loops = {run.step: run.loop for run in state.runs.values() if run.loop is not None}
     return tuple(
         StepView(
@@ -100,8 +104,18 @@ def step_views(state: ExecutionState) -> tuple[StepView, ...]:
             loop=None
             if (loop := loops.get(name)) is None
             else LoopProgress(total=loop.total, done=loop.done, failed=loop.failed, in_flight=len(loop.open)),
+            waits=tuple(waits.get(name, ())),
         )
         for name, found in last.items()
+    )
+
+
+def waits_view(waits: WaitsState) -> WaitsView:
+    return WaitsView(
+        until=waits.until,
+        signals=tuple(waits.signals),
+        questions=dict(waits.questions),
+        children=tuple(waits.children),
     )
 
 

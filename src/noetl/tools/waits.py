@@ -48,8 +48,9 @@ def _moment(written: object) -> datetime | None:
 
 async def _approval(call: ToolCall, context: ToolContext, started: float, question: str) -> Outcome:
     name = f"approval.{call.task_label}"
-    context.log("stdout", f"{question} (waiting for the signal `{name}`)\n")
-    answer = await context.wait_for_signal(name)
-    if answer is True or (isinstance(answer, dict) and answer.get("approved") is True):
+    answer = await context.wait_for_signal(name, question)
+    granted = answer is True or (isinstance(answer, dict) and answer.get("approved") is True)
+    context.log("stdout", f"{question} {'granted' if granted else 'refused'}\n")
+    if granted:
         return ok(call, started, answer)
     return failed(call, started, "wait.refused", "the approval was refused", result=answer)

@@ -150,12 +150,13 @@ class TaskContext:
             raise
         return ChildEnd(child.execution_id, child.status, child.result, child.error)
 
-    async def wait_for_signal(self, name: str) -> Any:  # noqa: ANN401 - plain data
+    async def wait_for_signal(self, name: str, question: str | None = None) -> Any:  # noqa: ANN401 - plain data
         taken = await self._take_signal(name, 0.0)
         if taken is None:
             self._require_time()
             await self._asked(self._commit())
-            waits = Waits(signals=[name], until=self._time_is_up())
+            asked = {} if question is None else {name: question}
+            waits = Waits(signals=[name], questions=asked, until=self._time_is_up())
             async with self._lease.parking.waiting(waits, at_once=False):
                 while taken is None:
                     self._require_time()

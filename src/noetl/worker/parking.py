@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
+from noetl.engine.parking import together
 from noetl.engine.state import Waits
 
 PATIENCE_SECONDS: Final = 1.0
@@ -91,14 +92,5 @@ class Parking:
         self._check = None
         if self._working > 0 or not self._waiting:
             return
-        everything = [waits for waits, _ in self._waiting.values()]
-        moments = [waits.until for waits in everything if waits.until is not None]
-        events = [waits.events for waits in everything if waits.events is not None]
-        self.parked = Waits(
-            until=min(moments, default=None),
-            signals=sorted({name for waits in everything for name in waits.signals}),
-            children=sorted({child for waits in everything for child in waits.children}),
-            events=min(events, default=None),
-            timers={name: due for waits in everything for name, due in waits.timers.items()},
-        )
+        self.parked = together([waits for waits, _ in self._waiting.values()])
         self._park()

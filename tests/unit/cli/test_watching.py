@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
+import msgspec
 import pytest
 
 from noetl.cli.diagnostics import Paint
 from noetl.cli.progress import Progress
 from noetl.cli.tree import draw, duration, fitted
+from noetl.cli.waiting import waits_text
 from noetl.cli.watching import Lines, Quiet, Tree, watcher_for
+from noetl.engine.state import Waits
 from noetl.records.event import Event
 from tests.unit.cli.watched import BEGAN, Log
 
@@ -53,6 +57,44 @@ def test_the_tree_shows_each_step_with_what_it_is_about() -> None:
     assert lines[1].startswith("├─ ✓ first")
     assert lines[1].endswith("1.0s")
     assert lines[2].endswith("2.0s · 1/4, 1 in flight, 0.5/s, 6.0s left")
+
+
+@pytest.mark.parametrize(
+    ("waits", "text"),
+    [
+        ({"signals": ["paid"], "until": BEGAN}, "waits for the signal `paid`"),
+        (
+            {"signals": ["approval.a", "b"], "questions": {"approval.a": "Ship?"}},
+            "waits for the signal `approval.a` (Ship?) or the signal `b`",
+        ),
+        ({"children": ["12"]}, "waits for execution 12"),
+        ({"children": ["12", "13"]}, "waits for 2 executions"),
+        ({"until": BEGAN + 60, "timers": {"t": BEGAN + 5}}, "waits until 2023-11-14 22:13:25 UTC"),
+        ({"events": 4}, ""),
+    ],
+)
+def test_what_is_waited_for_is_said_in_words(waits: dict[str, Any], text: str) -> None:
+    assert waits_text(msgspec.convert(waits, Waits)) == text
+
+
+def test_a_step_that_waits_says_for_what_until_it_goes_on() -> None:
+    log = Log()
+    waits = {"signals": ["paid"], "questions": {"paid": "Is it\x1b[31m paid?"}}
+    events = [
+        *log.begun(),
+        log.event("step.scheduled", 0, "in_progress", step="a"),
+        log.event("task.started", 0, "in_progress", step="a", task_label="get", attempt=1),
+        log.event("step.paused", 1, "in_progress", step="a", payload={"lease": 0, "waits": waits}),
+    ]
+    said = "waits for the signal `paid` (Is it\\x1b[31m paid?)"
+    assert drawn(events, at=2)[2].strip() == said
+    stream = io.StringIO()
+    lines = Lines(stream, PLAIN)
+    for event in events:
+        lines.event(event)
+    assert stream.getvalue().splitlines()[-1] == f"a: {said}"
+    resumed = log.event("step.resumed", 3, "in_progress", step="a", payload={"lease": 0, "cause": "signal"})
+    assert drawn([*events, resumed], at=3)[2].strip() == "get"
 
 
 def test_a_retry_that_waits_says_for_how_long() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +36,12 @@ PLAYBOOK = HEAD + (
     "}\n"
 )
 WAITING = HEAD + "workflow: [{step: start, tool: {kind: noop}}]\n"
+ASKING = HEAD + "workflow: [{step: start, tool: {kind: wait, approval: Release?}}]\n"
 
 
-async def finished(server: Replica, execution_id: str, folder: Path) -> None:
-    """Works until an execution is over."""
+@asynccontextmanager
+async def working(server: Replica, folder: Path) -> AsyncIterator[None]:
+    """A worker at work on what the server has."""
     worker = Worker(
         server.control,
         KINDS,
@@ -47,9 +51,17 @@ async def finished(server: Replica, execution_id: str, folder: Path) -> None:
         clock=SystemClock(),
     )
     running = asyncio.create_task(worker.run())
-    await server.control.finished(execution_id)
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+    try:
+        yield
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def finished(server: Replica, execution_id: str, folder: Path) -> None:
+    """Works until an execution is over."""
+    async with working(server, folder):
+        await server.control.finished(execution_id)
 
 
 def test_an_execution_is_shown_as_a_whole_and_run_again_from_where_it_failed(
@@ -95,6 +107,34 @@ def test_an_execution_is_shown_as_a_whole_and_run_again_from_where_it_failed(
             drawn = await client.get(f"/api/executions/{repeated}/graph", params={"format": "mermaid"})
             assert drawn.headers["content-type"].startswith("text/plain")
             assert "start" in drawn.text
+
+    play(scenario)
+
+
+def test_what_a_step_waits_for_is_shown_with_the_question_that_is_asked(play: Play, tmp_path: Path) -> None:
+    async def scenario(server: Replica) -> None:
+        await server.register(ASKING)
+        async with server.client() as client, working(server, tmp_path):
+            started = (await client.post("/api/executions", json={"path": "tests/p"})).json()["execution_id"]
+
+            async def waits() -> Any:
+                return (await client.get(f"/api/executions/{started}")).json()["steps"][0]["waits"]
+
+            while not (shown := await waits()):
+                await asyncio.sleep(0.05)
+            assert shown == [
+                {
+                    "until": None,
+                    "signals": ["approval.task_1"],
+                    "questions": {"approval.task_1": "Release?"},
+                    "children": [],
+                }
+            ]
+            sent = {"name": "approval.task_1", "payload": True}
+            answer = await client.post(f"/api/executions/{started}/signal", json=sent)
+            assert answer.is_success, answer.text
+            await server.control.finished(started)
+            assert await waits() == []
 
     play(scenario)
 

@@ -106,7 +106,7 @@ class LocalContext:
         while (left := moment - time.time()) > 0:
             await asyncio.sleep(left)
 
-    async def wait_for_signal(self, name: str) -> Any:
+    async def wait_for_signal(self, name: str, question: str | None = None) -> Any:
         return await self.signals.setdefault(name, asyncio.Queue()).get()
 
     def add_secret(self, value: object) -> None:

@@ -63,15 +63,18 @@ def test_the_data_of_a_signal_is_the_result(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("answer", [True, {"approved": True, "by": "ann"}])
-def test_an_approval_is_asked_for_in_the_log_and_answered_by_a_signal(tmp_path: Path, answer: Any) -> None:
+def test_an_approval_is_answered_by_a_signal_and_stands_in_the_log_with_its_answer(
+    tmp_path: Path, answer: Any
+) -> None:
     outcome, context = run(tmp_path, {"approval": "Release?"}, approval__only=answer)
     assert (outcome.status, outcome.result) == ("ok", answer)
-    assert context.logged == [("stdout", "Release? (waiting for the signal `approval.only`)\n")]
+    assert context.logged == [("stdout", "Release? granted\n")]
 
 
 @pytest.mark.parametrize("answer", [False, None, "yes", {"approved": False}, {}])
 def test_any_other_answer_refuses_the_approval(tmp_path: Path, answer: Any) -> None:
-    outcome, _ = run(tmp_path, {"approval": "Release?"}, approval__only=answer)
+    outcome, context = run(tmp_path, {"approval": "Release?"}, approval__only=answer)
+    assert context.logged == [("stdout", "Release? refused\n")]
     assert outcome.error is not None
     assert (outcome.error.kind, outcome.error.retryable) == ("wait.refused", False)
     assert outcome.result == answer
