@@ -137,8 +137,25 @@ def _extend(before: Any, value: Any) -> Any:  # noqa: ANN401
 
 def _union(before: Any, value: Any) -> Any:  # noqa: ANN401
     merged = _listed(before)
-    merged.extend(item for item in (value if isinstance(value, list) else [value]) if item not in merged)
+    for item in value if isinstance(value, list) else [value]:
+        if not _has(merged, item):
+            merged.append(item)
     return parted(merged)
+
+
+def _has(found: list[Any], item: object) -> bool:
+    return item in found and (isinstance(item, str) or any(_is_same(each, item) for each in found))
+
+
+def _is_same(one: object, other: object) -> bool:
+    """Equal as data: Python takes `true` for 1."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_is_same, one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_is_same(one[key], other[key]) for key in one)
+    return one == other
 
 
 def _last(before: Any, value: Any) -> Any:  # noqa: ANN401

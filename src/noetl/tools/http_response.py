@@ -25,6 +25,8 @@ from noetl.tools.http_session import HttpPolicy
 
 PIECE: Final = 1 << 16
 INLINE_MAX_BYTES: Final = 65_536
+UTF8: Final = ("utf-8", "ascii")
+"""Charsets whose text is UTF-8 as it is."""
 TEXT_TYPES: Final = frozenset(
     {
         "application/ecmascript",
@@ -122,7 +124,7 @@ async def read_result(response: Response, call: ToolCall, context: ToolContext, 
             if declared.form != "unknown" or _is_text(start):
                 return _decoded(bytes(start), declared)
         store = knobs.get("store") or "auto"
-        async with aclosing(_joined(bytes(start), pieces)) as body:
+        async with aclosing(_stored_form(_joined(bytes(start), pieces), declared)) as body:
             stored = await context.results.put(
                 call.execution_id, body, media_type=declared.media_type, store=store
             )
@@ -165,6 +167,20 @@ async def _joined(start: bytes, rest: AsyncGenerator[bytes, None]) -> AsyncGener
         yield piece
 
 
+async def _stored_form(
+    pieces: AsyncGenerator[bytes, None], declared: Declared
+) -> AsyncGenerator[bytes, None]:
+    """The body as it is kept: text as UTF-8, whatever it came in, for a reference names no charset."""
+    if declared.form == "bytes" or declared.charset in UTF8:
+        async for piece in pieces:
+            yield piece
+        return
+    decoder = codecs.getincrementaldecoder(declared.charset)("replace")
+    async for piece in pieces:
+        yield decoder.decode(piece).encode()
+    yield decoder.decode(b"", final=True).encode()
+
+
 def _is_text(body: bytearray) -> bool:
     try:
         body.decode()
@@ -182,7 +198,7 @@ def _decoded(body: bytes, declared: Declared) -> Any:  # noqa: ANN401 - the body
 
 
 def _json(body: bytes, declared: Declared) -> Any:  # noqa: ANN401 - the body's data
-    if declared.charset not in ("utf-8", "ascii"):
+    if declared.charset not in UTF8:
         body = _text(body, declared).encode()
     try:
         return msgspec.json.decode(body.removeprefix(codecs.BOM_UTF8))

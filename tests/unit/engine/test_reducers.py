@@ -52,6 +52,12 @@ def test_an_iteration_that_wrote_nothing_does_not_hold_up_the_others() -> None:
 def test_lists_are_added_element_by_element_or_as_one() -> None:
     assert combined("extend", {0: [1], 1: [1, 2]}, [0, 1]) == [1, 1, 2]
     assert combined("union", {0: [1], 1: [1, 2]}, [0, 1]) == [1, 2]
+
+
+def test_a_union_keeps_true_beside_one_and_takes_equal_numbers_for_one() -> None:
+    values = {0: [1, True, 1.0], 1: [0, False, None, "1"], 2: [[True], [1], {"a": 0}, {"a": False}, [True]]}
+    found = combined("union", values, [0, 1, 2])
+    assert str(found) == str([1, True, 0, False, None, "1", [True], [1], {"a": 0}, {"a": False}])
     assert combined("append", {0: [1], 1: [1, 2]}, [0, 1]) == [[1], [1, 2]]
 
 

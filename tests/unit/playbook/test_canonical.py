@@ -347,6 +347,7 @@ def test_a_loop_is_sequential_with_sixteen_in_flight_and_fails_fast_unless_it_sa
         "{in: [1], iterator: ‹name.identifier›a b}",
         "{in: [1], iterator: ‹name.reserved›iter}",
         "{in: [1], iterator: ‹name.hidden›data}",
+        "{in: [1], iterator: ‹name.hidden›none}",
         "{in: [1], iterator: ‹value.type›5}",
         "{in: [1], iterator: n, ‹key.unknown›spce: {}}",
         "{in: [1], iterator: n, spec: {‹key.unknown›batch: 5}}",

@@ -294,6 +294,14 @@ def test_a_text_over_the_inline_limit_is_stored_and_one_below_it_is_not(tmp_path
     assert inline.result == text
 
 
+@pytest.mark.parametrize("charset", ["latin-1", "utf-16", "shift_jis"])
+def test_a_stored_text_is_kept_as_utf8_whatever_it_came_in(tmp_path: Path, charset: str) -> None:
+    text = ("grüße\n" if charset != "shift_jis" else "日本語\n") * 20_000  # of several pieces
+    body = text.encode(charset)
+    outcome = exchange(tmp_path, answering(body=body, headers={"Content-Type": f"text/csv; charset={charset}"}))
+    assert Path(outcome.result["key"]).read_text("utf-8") == text
+
+
 @pytest.mark.parametrize("method", ["HEAD", "DELETE"])
 def test_a_response_without_a_body_has_the_result_null(tmp_path: Path, method: str) -> None:
     outcome = exchange(tmp_path, answering(status=204), {"method": method})

@@ -18,6 +18,9 @@ SOMETIMES_IN_SCOPE: Final = frozenset(
     {"outcome", "event", "response", "error", "result", "this", "join_results"}
     | {"attempt", "max_attempts", "status_code", "success", "data"}
 )
+WORDS_OF_TEMPLATES: Final = frozenset(
+    {"none", "true", "false", "None", "True", "False", "and", "or", "not", "in", "is", "if", "else"}
+)
 
 
 class Lowering:
@@ -57,6 +60,13 @@ class Lowering:
                 "name.hidden",
                 where,
                 f"{what} named `{name}` is hidden wherever the language's own `{name}` is in scope",
+                "choose another name",
+            )
+        elif name in WORDS_OF_TEMPLATES:
+            self.findings.report(
+                "name.hidden",
+                where,
+                f"{what} named `{name}` cannot be read, for templates have that word themselves",
                 "choose another name",
             )
 
