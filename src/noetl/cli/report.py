@@ -60,22 +60,5 @@ def error_fields(error: Data | None) -> dict[str, Any] | None:
 
 
 def steps_by_name(state: State) -> dict[str, StepResult]:
-    """One entry a step: runs for single items of a spread are counted together, the last one is shown."""
-    found: dict[str, StepResult] = {}
-    for key, result in state.steps.items():
-        name = key.partition("@")[0]
-        known = found.get(name)
-        if known is None:
-            found[name] = result
-            continue
-        last = result if result.seq >= known.seq else known
-        found[name] = StepResult(
-            status=last.status,
-            runs=known.runs + result.runs,
-            result=last.result,
-            error=last.error,
-            results=last.results,
-            duration_ms=last.duration_ms,
-            seq=last.seq,
-        )
-    return found
+    """One entry a step: of a step inside a spread all runs together, as the last of them ended."""
+    return {name: found for name, found in state.steps.items() if "@" not in name}

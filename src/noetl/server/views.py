@@ -17,7 +17,7 @@ from noetl.client.wire import (
     WaitsView,
 )
 from noetl.ids import seconds_of
-from noetl.server.parts import ExecutionState, StepState, WaitsState
+from noetl.server.parts import ExecutionState, WaitsState
 from noetl.store.leases import state_of
 from noetl.store.protocol import CatalogEntry, CommandRow, ExecutionRow
 
@@ -81,14 +81,7 @@ def execution_view(row: ExecutionRow, state: ExecutionState) -> ExecutionView:
 
 
 def step_views(state: ExecutionState) -> tuple[StepView, ...]:
-    """One entry a step: runs for single items of a spread are counted together, the last one is shown."""
-    last: dict[str, StepState] = {}
-    runs: dict[str, int] = {}
-    for key, found in state.steps.items():
-        name = key.partition("@")[0]
-        runs[name] = runs.get(name, 0) + found.runs
-        if name not in last or found.seq >= last[name].seq:
-            last[name] = found
+    """One entry a step: of a step inside a spread all runs together, as the last of them ended."""
     waits: dict[str, list[WaitsView]] = {}
     for run in state.runs.values():
         waits.setdefault(run.step, []).extend(map(waits_view, run.parked.values()))
@@ -97,7 +90,7 @@ def step_views(state: ExecutionState) -> tuple[StepView, ...]:
         StepView(
             name=name,
             status=found.status,
-            runs=runs[name],
+            runs=found.runs,
             result=found.result,
             error=error_view(found.error),
             duration_ms=found.duration_ms,
@@ -106,7 +99,8 @@ def step_views(state: ExecutionState) -> tuple[StepView, ...]:
             else LoopProgress(total=loop.total, done=loop.done, failed=loop.failed, in_flight=len(loop.open)),
             waits=tuple(waits.get(name, ())),
         )
-        for name, found in last.items()
+        for name, found in state.steps.items()
+        if "@" not in name
     )
 
 

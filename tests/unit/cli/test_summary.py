@@ -11,6 +11,7 @@ from noetl.cli.watched import Ended
 from noetl.engine.state import State, StepResult
 from noetl.playbook.load import load
 from noetl.store.protocol import ExecutionRow
+from noetl.testing import fails, play
 from noetl.tools.registry import builtin_kinds
 
 TEXT = """\
@@ -150,14 +151,24 @@ def test_a_step_that_is_open_is_shown_while_it_runs_and_not_at_the_end() -> None
     assert document(state, row, status="interrupted")["steps"] == {}
 
 
-def test_runs_for_single_items_are_one_step() -> None:
-    state = State(
-        execution_id="7",
-        steps={
-            "a@l.0": StepResult(status="done", runs=1, result="x", seq=9),
-            "a@l.1": StepResult(status="done", runs=2, result="y", seq=5),
-        },
-    )
-    found = steps_by_name(state)
-    assert list(found) == ["a"]
-    assert (found["a"].runs, found["a"].result) == (3, "x")
+SPREAD = """
+apiVersion: noetl.io/v1
+kind: Playbook
+name: p
+path: p
+workload: {items: [3, 0, 2]}
+workflow:
+  - {step: start, next: [{step: many}]}
+  - {step: many, loop: {in: "{{ workload.items }}", iterator: item}, next: [{step: work}]}
+  - {step: work, call: {task: one, with: {v: "{{ item }}"}}, next: [{step: gather}]}
+  - {step: gather, join: many, next: [{step: end}]}
+workbook: [{task: one, type: python, code: pass}]
+"""
+
+
+def test_runs_for_single_items_are_one_step_also_where_the_loop_came_to_no_end() -> None:
+    ended = play(SPREAD, tools={"python": lambda call: call.args["v"] or fails("boom")})
+    assert any("@" in name for name in ended.state.steps)
+    found = steps_by_name(ended.state)
+    assert list(found) == ["start", "many", "work"]
+    assert (found["work"].runs, found["work"].status) == (3, "failed")
