@@ -298,7 +298,9 @@ def test_a_text_over_the_inline_limit_is_stored_and_one_below_it_is_not(tmp_path
 def test_a_stored_text_is_kept_as_utf8_whatever_it_came_in(tmp_path: Path, charset: str) -> None:
     text = ("grüße\n" if charset != "shift_jis" else "日本語\n") * 20_000  # of several pieces
     body = text.encode(charset)
-    outcome = exchange(tmp_path, answering(body=body, headers={"Content-Type": f"text/csv; charset={charset}"}))
+    outcome = exchange(
+        tmp_path, answering(body=body, headers={"Content-Type": f"text/csv; charset={charset}"})
+    )
     assert Path(outcome.result["key"]).read_text("utf-8") == text
 
 
