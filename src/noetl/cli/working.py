@@ -27,7 +27,7 @@ from noetl.bus.protocol import Bus
 from noetl.cli.collecting import collect_seldom
 from noetl.client.connection import Connection, path_of
 from noetl.client.control import HttpControl
-from noetl.client.wire import RuntimeBeat, RuntimeKnown
+from noetl.client.wire_work import RuntimeBeat, RuntimeKnown
 from noetl.engine.leases import Leased
 from noetl.errors import NoetlError
 from noetl.ids import SystemClock

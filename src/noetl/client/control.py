@@ -12,9 +12,8 @@ import msgspec
 
 from noetl.client.connection import BYTES, Connection, path_of
 from noetl.client.reports import Reports
-from noetl.client.wire import (
-    Accepted,
-    CancelRequest,
+from noetl.client.wire import Accepted, CancelRequest, SignalRequest, Started, StartRequest
+from noetl.client.wire_work import (
     ChildRequest,
     Claimed,
     HeardList,
@@ -23,9 +22,6 @@ from noetl.client.wire import (
     Loaded,
     LoadRequest,
     ReportAnswer,
-    SignalRequest,
-    Started,
-    StartRequest,
     StopChildRequest,
     Stopped,
     Taken,

@@ -2,30 +2,25 @@
 
 Server and client share these structs, so neither can say what the other does not understand. A request
 refuses fields it does not know, unless a worker asks; an answer may have more than its reader knows. Users'
-own data stands in `payload`, `result` and `ctx`, and in fields that hold any JSON value.
+own data stands in `payload`, `result` and `ctx`, and in fields that hold any JSON value. What workers say is
+in `wire_work`, what is said about tokens and credentials in `wire_access`.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from noetl.playbook.diagnostics import Diagnostic
-from noetl.records.command import Command, HeldLease
 from noetl.records.event import EntityType, EventSource, EventStatus
-from noetl.records.report import ChildCall, Heard, TakenSignal, Verdict
-from noetl.registry.roles import Role
-
-Context = TypeVar("Context")
 
 Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200)]
 Path: TypeAlias = Annotated[str, Meta(min_length=1, max_length=500)]
 Key: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200)]
 ExecutionId: TypeAlias = Annotated[str, Meta(pattern=r"^[1-9][0-9]{0,18}$")]
 Version: TypeAlias = Annotated[int, Meta(ge=1, le=2_147_483_647)]
-Epoch: TypeAlias = Annotated[int, Meta(ge=0, le=2_147_483_647)]
 Place: TypeAlias = Annotated[int, Meta(ge=0, le=9_007_199_254_740_991)]
 Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=3_600)]
 Secrets: TypeAlias = Annotated[dict[Key, Annotated[str, Meta(max_length=65_536)]], Meta(max_length=100)]
@@ -33,9 +28,7 @@ Secrets: TypeAlias = Annotated[dict[Key, Annotated[str, Meta(max_length=65_536)]
 
 Vocabulary: TypeAlias = Literal["canonical", "v2"]
 GraphFormat: TypeAlias = Literal["json", "text", "mermaid", "dot", "svg"]
-CommandState: TypeAlias = Literal["free", "leased", "held"]
 ExecutionStatus: TypeAlias = Literal["requested", "running", "paused", "completed", "failed", "cancelled"]
-RuntimeKind: TypeAlias = Literal["server", "pool", "worker"]
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -336,99 +329,7 @@ class EventPage(Answer, frozen=True, kw_only=True):
     """Whether the log has more by now."""
 
 
-# --- work ---------------------------------------------------------------------------------------------------
-
-
-class Claimed(Answer, Generic[Context], frozen=True, kw_only=True):
-    commands: tuple[Command[Context], ...]
-
-
-class ReportAnswer(Answer, Generic[Context], frozen=True, kw_only=True):
-    """`records.report.ReportReply` with the type of its commands' contexts."""
-
-    verdicts: tuple[Verdict, ...]
-    commands: tuple[Command[Context], ...] = ()
-
-
-class QueueRow(Answer, frozen=True, kw_only=True):
-    command_id: str
-    execution_id: str
-    step: str
-    step_run_id: str
-    pool: str
-    state: CommandState
-    created_at: str
-    worker_id: str | None = None
-    epoch: int = 0
-    lease_until: float | None = None
-
-
-class QueueView(Answer, frozen=True, kw_only=True):
-    commands: tuple[QueueRow, ...]
-    depth: int
-    """Rows that match, `commands` or not; at most the number that is counted."""
-    oldest_seconds: float | None = None
-    """The age of the oldest that nobody has."""
-
-
-class AskedByWorker(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker asks: a newer one may say more than this server understands."""
-
-
-class UnderLease(AskedByWorker, frozen=True, kw_only=True):
-    """A question of a worker about a command it holds."""
-
-    lease: HeldLease
-
-
-class LoadRequest(UnderLease, frozen=True, kw_only=True):
-    ref: dict[str, Any]
-
-
-class HeardRequest(UnderLease, frozen=True, kw_only=True):
-    after: Place = 0
-    limit: Annotated[int, Meta(ge=1, le=10_000)] | None = None
-
-
-class TakeRequest(UnderLease, frozen=True, kw_only=True):
-    name: Name
-    wait_seconds: Seconds = 0.0
-
-
-class ChildRequest(UnderLease, frozen=True, kw_only=True):
-    call: ChildCall
-    wait_seconds: Seconds = 0.0
-
-
-class StopChildRequest(UnderLease, frozen=True, kw_only=True):
-    call_id: Annotated[str, Meta(min_length=1, max_length=500)]
-
-
-class Stopped(Answer, frozen=True, kw_only=True):
-    call_id: str
-
-
-class KeychainView(Answer, frozen=True, kw_only=True):
-    entries: dict[str, Any]
-
-
-class Loaded(Answer, frozen=True, kw_only=True):
-    result: Any = None
-
-
-class HeardList(Answer, frozen=True, kw_only=True):
-    events: tuple[Heard, ...]
-
-
-class Taken(Answer, frozen=True, kw_only=True):
-    signal: TakenSignal | None = None
-
-
-class Kept(Answer, frozen=True, kw_only=True):
-    key: str
-
-
-# --- the rest -----------------------------------------------------------------------------------------------
+# --- variables and templates --------------------------------------------------------------------------------
 
 
 class VariableValue(Asked, frozen=True, kw_only=True):
@@ -445,34 +346,6 @@ class VariableList(Answer, frozen=True, kw_only=True):
     variables: tuple[Variable, ...]
 
 
-class TokenRequest(Asked, frozen=True, kw_only=True):
-    name: Name
-    role: Role
-    lasts_seconds: Annotated[float, Meta(gt=0, le=3_155_760_000)] | None = None
-    """None: until it is revoked."""
-    pools: Annotated[tuple[Name, ...], Meta(max_length=50)] = ()
-    """Of a worker's token: whose work may be taken with it; none named: any."""
-
-
-class SessionToken(Asked, frozen=True, kw_only=True):
-    token: Annotated[str, Meta(min_length=1, max_length=200)]
-
-
-class Invalidated(Answer, frozen=True, kw_only=True):
-    ended: bool
-    """False: there was no such session."""
-
-
-class RuntimeBeat(AskedByWorker, frozen=True, kw_only=True):
-    kind: RuntimeKind
-    name: Name
-
-
-class RuntimeKnown(Answer, frozen=True, kw_only=True):
-    known: bool
-    """False: nobody of that name is registered, so register again."""
-
-
 class RenderRequest(Asked, frozen=True, kw_only=True):
     """A value whose texts are templates, to be rendered with what an execution has by now."""
 
@@ -485,83 +358,3 @@ class RenderRequest(Asked, frozen=True, kw_only=True):
 class Rendered(Answer, frozen=True, kw_only=True):
     execution_id: str
     result: Any = None
-
-
-# --- what the registry shows, as a client reads it ----------------------------------------------------------
-
-
-class CredentialView(Answer, frozen=True, kw_only=True):
-    id: str
-    name: str
-    type: str
-    version: int
-    description: str = ""
-    tags: tuple[str, ...] = ()
-    meta: dict[str, Any] = {}
-    key_id: str = ""
-    created_at: str = ""
-    updated_at: str = ""
-    data: dict[str, Any] | None = None
-    """Only where it was asked for."""
-
-
-class CredentialViews(Answer, frozen=True, kw_only=True):
-    credentials: tuple[CredentialView, ...]
-    after: str | None = None
-
-
-class CredentialRequest(Asked, frozen=True, kw_only=True):
-    name: Name
-    type: Name
-    data: dict[str, Any]
-    description: str = ""
-    tags: tuple[str, ...] = ()
-    meta: dict[str, Any] = {}
-
-
-class TokenView(Answer, frozen=True, kw_only=True):
-    id: str
-    name: str
-    role: str
-    created_at: str
-    expires_at: str | None = None
-    last_used_at: str | None = None
-    revoked_at: str | None = None
-
-
-class TokenViews(Answer, frozen=True, kw_only=True):
-    tokens: tuple[TokenView, ...]
-
-
-class IssuedTokenView(Answer, frozen=True, kw_only=True):
-    text: str
-    token: TokenView
-
-
-class RuntimeRequest(AskedByWorker, frozen=True, kw_only=True):
-    """What a server, pool or worker says of itself."""
-
-    kind: RuntimeKind
-    name: Name
-    pool: str | None = None
-    slots: int = 0
-    labels: dict[str, str] = {}
-    protocol: int = 1
-    version: str = ""
-
-
-class RuntimeView(Answer, frozen=True, kw_only=True):
-    kind: RuntimeKind
-    name: str
-    is_alive: bool
-    last_beat: str
-    started_at: str
-    pool: str | None = None
-    slots: int = 0
-    labels: dict[str, str] = {}
-    protocol: int = 0
-    version: str = ""
-
-
-class RuntimeViews(Answer, frozen=True, kw_only=True):
-    runtimes: tuple[RuntimeView, ...]

@@ -11,7 +11,8 @@ from typing import Annotated, Final
 from litestar import delete, get, post
 from litestar.params import FromPath, FromQuery, JSONBody, PathParameter, QueryParameter
 
-from noetl.client.wire import Answer, Invalidated, SessionToken, TokenRequest
+from noetl.client.wire import Answer
+from noetl.client.wire_access import Invalidated, SessionToken, TokenRequest
 from noetl.registry.credentials import Credential, CredentialDraft, Credentials, Rotation
 from noetl.registry.roles import allows
 from noetl.registry.sessions import Login, Session, Sessions

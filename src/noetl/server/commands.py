@@ -17,7 +17,7 @@ from litestar import Request, get, post
 from litestar.params import JSONBody, PathParameter, QueryParameter
 from litestar.types import Receive
 
-from noetl.client.wire import (
+from noetl.client.wire_work import (
     ChildRequest,
     Claimed,
     CommandState,

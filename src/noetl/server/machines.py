@@ -11,16 +11,8 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, FromQuery, JSONBody, PathParameter, QueryParameter
 
 from noetl import __version__
-from noetl.client.wire import (
-    Answer,
-    Check,
-    Health,
-    Readiness,
-    RuntimeBeat,
-    RuntimeKind,
-    RuntimeKnown,
-    RuntimeRequest,
-)
+from noetl.client.wire import Answer, Check, Health, Readiness
+from noetl.client.wire_work import RuntimeBeat, RuntimeKind, RuntimeKnown, RuntimeRequest
 from noetl.errors import NoetlError
 from noetl.playbook.load import load
 from noetl.records.report import PROTOCOL

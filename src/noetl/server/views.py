@@ -12,10 +12,10 @@ from noetl.client.wire import (
     ExecutionView,
     LoopProgress,
     PlaybookView,
-    QueueRow,
     StepView,
     WaitsView,
 )
+from noetl.client.wire_work import QueueRow
 from noetl.ids import seconds_of
 from noetl.server.parts import ExecutionState, WaitsState
 from noetl.store.leases import state_of

@@ -12,7 +12,7 @@ import pytest
 from noetl.cli import working
 from noetl.cli.working import WokenControl
 from noetl.client.connection import Connection, ServerUnreachableError
-from noetl.client.wire import Claimed
+from noetl.client.wire_work import Claimed
 from noetl.records.report import Claim
 
 CLAIM = Claim(worker_id="w", limit=4, wait_seconds=20)

@@ -13,7 +13,9 @@ import pytest
 
 from noetl.client.api import Api
 from noetl.client.connection import Connection, ServerError
-from noetl.client.wire import CredentialRequest, RetryRequest, RuntimeRequest, TokenRequest
+from noetl.client.wire import RetryRequest
+from noetl.client.wire_access import CredentialRequest, TokenRequest
+from noetl.client.wire_work import RuntimeRequest
 from noetl.ids import SystemClock
 from noetl.records.protocols import ExecutionRequest
 from noetl.records.report import Claim
