@@ -34,6 +34,10 @@ class Settings(NamedTuple):
     """How many days a server keeps executions that are over; None: for ever."""
     result_stores: str | None = None
     """URLs of result stores, with commas between them, which a server clears together with executions."""
+    allow_addresses: tuple[str, ...] = ()
+    """Networks that tasks may connect to though they are refused by themselves, or by `deny_addresses`."""
+    deny_addresses: tuple[str, ...] = ()
+    """Networks that tasks may not connect to; of all that hold an address the narrowest decides."""
     statement_seconds: int = 20
     """How long a server waits for PostgreSQL to answer a statement before it gives the connection up."""
     insecure: bool | None = None

@@ -237,3 +237,20 @@ def test_what_looks_like_a_reference_to_a_stored_result_is_not_followed(
 
 def is_end_of(event: dict[str, Any], task: str) -> bool:
     return (event["event_type"], event["task_label"]) == ("task.done", task)
+
+
+def test_an_operator_closes_networks_and_opens_parts_of_them(tmp_path: Path, metadata: Outside) -> None:
+    console = Console(tmp_path)
+    playbook = {
+        "apiVersion": "noetl.io/v2",
+        "kind": "Playbook",
+        "metadata": {"name": "asks"},
+        "workflow": [{"step": "start", "tool": {"kind": "http", "url": f"{metadata.url}/echo"}}],
+    }
+    file = console.write("asks.yaml", json.dumps(playbook))
+    console.environment["NOETL_DENY_ADDRESSES"] = "127.0.0.0/8,::1/128"
+    refused = json.loads(console.noetl("run", file, "--json", exit_code=1))
+    assert refused["error"]["kind"] == "http.address_refused"
+    assert metadata.requests == []
+    console.environment["NOETL_ALLOW_ADDRESSES"] = "127.0.0.1/32"
+    assert json.loads(console.noetl("run", file, "--json"))["status"] == "completed"

@@ -12,10 +12,11 @@ from urllib.parse import parse_qs
 
 import pytest
 
+from noetl.cli.outgoing import token_fetcher
 from noetl.playbook.model import KeychainEntry
 from noetl.secrets.keychain import KeychainError, Resolver
-from noetl.secrets.oauth2 import fetch_token
 from noetl.secrets.redaction import MASK, Redactor, SecretTooShortError
+from noetl.settings import Settings
 from noetl.template import Template
 
 
@@ -74,8 +75,8 @@ def entry(name, kind, **fields):
     return KeychainEntry(name=name, kind=kind, fields=fields)
 
 
-def resolve(tmp_path, *entries, environment=None, workload=None, clock=None):
-    resolver = Resolver(environment or {}, tmp_path, clock or Clock(), fetch_token)
+def resolve(tmp_path, *entries, environment=None, workload=None, clock=None, settings=None):
+    resolver = Resolver(environment or {}, tmp_path, clock or Clock(), token_fetcher(settings or Settings()))
     return asyncio.run(resolver.resolve(entries, workload or {}))
 
 
@@ -156,7 +157,7 @@ def test_the_client_may_identify_itself_in_the_body(tmp_path, endpoint):
 
 def test_a_token_is_kept_until_shortly_before_it_expires(tmp_path, endpoint):
     clock = Clock()
-    resolver = Resolver({}, tmp_path, clock, fetch_token)
+    resolver = Resolver({}, tmp_path, clock, token_fetcher(Settings()))
 
     async def ask() -> list[str]:
         found = []
@@ -188,6 +189,30 @@ def test_an_endpoint_that_cannot_be_reached_fails_without_showing_the_secret(tmp
     with pytest.raises(KeychainError, match="cannot be asked") as caught:
         resolve(tmp_path, unreachable)
     assert "hidden" not in caught.value.message
+
+
+@pytest.mark.parametrize("host", ["169.254.169.254", "[::ffff:169.254.169.254]", "0.0.0.0"])
+def test_no_keychain_asks_an_address_that_tasks_may_not_connect_to(tmp_path, host):
+    metadata = entry(
+        "api", "oauth2", token_url=f"http://{host}/token", client_id="me", client_secret="hidden"
+    )
+    with pytest.raises(KeychainError, match=r"`api`: .* an address that tasks may not connect to"):
+        resolve(tmp_path, metadata)
+
+
+def test_an_operator_says_which_addresses_keychains_may_ask(tmp_path, endpoint):
+    closed = Settings(deny_addresses=("127.0.0.0/8",))
+    with pytest.raises(KeychainError, match="an address that tasks may not connect to"):
+        resolve(tmp_path, oauth(endpoint), settings=closed)
+    assert endpoint.asked == []
+    opened = closed._replace(allow_addresses=("127.0.0.1/32",))
+    assert resolve(tmp_path, oauth(endpoint), settings=opened) == {"api": "token-1"}
+
+
+def test_an_endpoint_that_answers_without_an_end_is_given_up(tmp_path, endpoint):
+    endpoint.body = {"access_token": "x" * (2 << 20)}
+    with pytest.raises(KeychainError, match=r"`api`: .* more than 1048576 bytes"):
+        resolve(tmp_path, oauth(endpoint))
 
 
 SECRET = "s3cret/zebra+417"

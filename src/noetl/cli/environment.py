@@ -31,6 +31,11 @@ TEXTS: Final = {
     "NOETL_RESULT_STORES": "result_stores",
 }
 """The variable of each setting that is a text."""
+NETWORKS: Final = {
+    "NOETL_ALLOW_ADDRESSES": "allow_addresses",
+    "NOETL_DENY_ADDRESSES": "deny_addresses",
+}
+"""The variable of each setting that is a list of networks."""
 INSECURE: Final = "NOETL_INSECURE"
 YES: Final = ("1", "true", "yes")
 NO: Final = ("0", "false", "no")
@@ -52,6 +57,7 @@ def settings_from_environment(environment: Mapping[str, str] | None = None) -> S
     }
     colour = False if given.get("NO_COLOR") else None
     found |= {field: value for name, field in TEXTS.items() if (value := given.get(name))}
+    found |= {field: _networks(name, value) for name, field in NETWORKS.items() if (value := given.get(name))}
     settings = Settings(colour=colour, store=given.get(STORE) or Settings().store, insecure=_insecure(given))
     return settings._replace(**found)
 
@@ -66,6 +72,21 @@ def _insecure(given: Mapping[str, str]) -> bool | None:
     if value not in (*YES, *NO, ""):
         raise UsageError(f"{INSECURE} is yes or no, but it is {value!r}")
     return value in YES if value else None
+
+
+def _networks(name: str, value: str) -> tuple[str, ...]:
+    # Few set it, and every start of a command would pay for it.
+    from ipaddress import ip_network  # noqa: PLC0415
+
+    found = tuple(each.strip() for each in value.split(",") if each.strip())
+    for each in found:
+        try:
+            ip_network(each, strict=False)
+        except ValueError:
+            raise UsageError(
+                f"{name} is a list of networks such as 10.0.0.0/8,fd00::/8, but {each!r} is none"
+            ) from None
+    return found
 
 
 def _limit(name: str, value: str) -> int:

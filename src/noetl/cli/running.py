@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from noetl.cli.credential_lookup import credential_lookup
 from noetl.cli.environment import variables
+from noetl.cli.outgoing import shared_policy, token_fetcher
 from noetl.cli.stores import Place
 from noetl.cli.summary import Source
 from noetl.cli.watched import Ended, Watched, stopped
@@ -21,7 +22,6 @@ from noetl.engine.state import State
 from noetl.errors import NoetlError
 from noetl.ids import SystemClock
 from noetl.secrets.keychain import Resolver
-from noetl.secrets.oauth2 import fetch_token
 from noetl.settings import Settings
 from noetl.store.protocol import Store
 
@@ -42,7 +42,10 @@ class Run(Watched):
     ) -> None:
         super().__init__(options, settings, place)
         lookup = credential_lookup(place.url, settings)
-        self._resolver = Resolver(variables(), source_folder, SystemClock(), fetch_token, credentials=lookup)
+        self._resolver = Resolver(
+            variables(), source_folder, SystemClock(), token_fetcher(settings), credentials=lookup
+        )
+        self._policy = shared_policy(settings)
         self.code_key: str | None = None
         """Of the code processes that its first step needs, where that is known."""
 
@@ -62,7 +65,7 @@ class Run(Watched):
     ) -> tuple[Ended, Source]:
         stop = stopped()
         store = self.place.own()
-        shared = _shared(self.code_key)
+        shared = self._policy | _shared(self.code_key)
         # Some forty milliseconds, in which the first code process starts.
         from noetl.embedded import Embedded  # noqa: PLC0415
 

@@ -106,6 +106,7 @@ def _parser() -> Parser:
 def _start(options: argparse.Namespace, settings: Settings) -> int:
     # Importing them takes longer than everything else that this verb may do.
     from noetl.cli.key_rings import key_path  # noqa: PLC0415
+    from noetl.cli.outgoing import token_fetcher  # noqa: PLC0415
     from noetl.cli.serving import Wanted, run_server  # noqa: PLC0415
     from noetl.server.options import ServerOptions, check_exposure, is_loopback  # noqa: PLC0415
 
@@ -140,6 +141,7 @@ def _start(options: argparse.Namespace, settings: Settings) -> int:
         node=options.node,
         lease_seconds=options.lease_seconds,
         statement_seconds=settings.statement_seconds,
+        fetch_token=token_fetcher(settings),
         result_stores=tuple(
             each.strip() for each in (settings.result_stores or "").split(",") if each.strip()
         ),

@@ -37,8 +37,7 @@ from noetl.results.chosen import ChosenBodies
 from noetl.results.nats_objects import NatsObjectBodies
 from noetl.results.object_urls import place_at
 from noetl.secrets.encryption import KeyRing
-from noetl.secrets.keychain import Resolver
-from noetl.secrets.oauth2 import fetch_token
+from noetl.secrets.keychain import FetchToken, Resolver
 from noetl.server.app import Api, create_app
 from noetl.server.housekeeping import BodyPlace, Chore, Housekeeping
 from noetl.server.observer import Observer
@@ -75,6 +74,8 @@ class Wanted(NamedTuple):
     lease_seconds: float = 30.0
     statement_seconds: float = STATEMENT_SECONDS
     result_stores: tuple[str, ...] = ()
+    fetch_token: FetchToken | None = None
+    """None: no keychain of this server asks token endpoints."""
     """URLs under which bodies of results lie that are to go when their executions are forgotten."""
 
 
@@ -223,7 +224,7 @@ def _resolver(wanted: Wanted, credentials: Credentials | None, clock: SystemCloc
         {name: value for name, value in wanted.environment.items() if not name.startswith(OWN_VARIABLES)},
         wanted.keychain_folder,
         clock,
-        fetch_token,
+        wanted.fetch_token,
         credentials=None if credentials is None else credentials.lookup,
         confined=True,
         hidden=wanted.key_file,

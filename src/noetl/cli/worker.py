@@ -85,6 +85,7 @@ def _start(options: argparse.Namespace, settings: Settings) -> int:
     if nats is not None:
         check_libraries("nats")
     # Importing them takes longer than everything else that this verb may do.
+    from noetl.cli.outgoing import shared_policy  # noqa: PLC0415
     from noetl.cli.working import Wanted, run_worker  # noqa: PLC0415
 
     server = chosen_server(options.server, None, settings, variables()) or Server(url=DEFAULT_SERVER)
@@ -97,6 +98,7 @@ def _start(options: argparse.Namespace, settings: Settings) -> int:
         slots=options.slots or SLOTS,
         grace=GRACE if options.grace is None else max(0.0, options.grace),
         folder=Path(settings.state).resolve() / "files",
+        shared=shared_policy(settings),
     )
     logging.basicConfig(
         format="%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s", datefmt="%Y-%m-%dT%H:%M:%S"

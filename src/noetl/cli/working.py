@@ -13,7 +13,7 @@ import logging
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -64,6 +64,8 @@ class Wanted(NamedTuple):
     slots: int
     grace: float
     folder: Path
+    shared: Mapping[str, object]
+    """What its tools share, as far as it is there before them."""
 
 
 class WokenControl(HttpControl):
@@ -135,6 +137,7 @@ async def _work(wanted: Wanted) -> None:
             pool=wanted.pool,
             slots=wanted.slots,
             beats=True,
+            shared=wanted.shared,
         )
         collect_seldom()
         working = asyncio.create_task(worker.run())

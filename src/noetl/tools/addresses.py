@@ -20,6 +20,8 @@ from noetl.errors import NoetlError
 Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
 
+POLICY_KEY: Final = "addresses"
+"""Under this the tools of a worker share the policy of its operator."""
 REFUSED_BY_DEFAULT: Final = (
     "0.0.0.0/8",  # "this host": reaches loopback by another name
     "::/128",

@@ -21,17 +21,18 @@ import msgspec
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from noetl.records.protocols import ToolContext
-from noetl.tools.addresses import AddressPolicy, AddressRefusedError
+from noetl.tools.addresses import POLICY_KEY, AddressPolicy, AddressRefusedError
 from noetl.tools.http_direct import DirectRequests
 from noetl.tools.paths import PathRefusedError, under
 
 KEPT_ALIVE_SECONDS: Final = 30.0
 PEM_MARK: Final = "-----BEGIN "
 """A text with this in it is a certificate or a key, not the name of a file."""
+REFUSED: Final = "the host leads to an address that tasks may not connect to"
 
 
 class HttpPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """What an operator can set for HTTP tasks; a worker shares one under the key `http.policy`."""
+    """The limits of HTTP tasks; a worker shares one under the key `http.policy`."""
 
     addresses: AddressPolicy = AddressPolicy()
     max_body_bytes: int = 1 << 30
@@ -58,7 +59,7 @@ class JudgingResolver(AbstractResolver):
         found = await self._system.resolve(host, port, family)
         permitted = [each for each in found if self._policy.permits(each["host"])]
         if found and not permitted:
-            raise AddressRefusedError("the host leads to an address that tasks may not connect to")
+            raise AddressRefusedError(REFUSED)
         return permitted
 
     async def close(self) -> None:
@@ -67,9 +68,35 @@ class JudgingResolver(AbstractResolver):
 
 async def _policy(context: ToolContext) -> HttpPolicy:
     async def default() -> HttpPolicy:
-        return HttpPolicy()
+        return HttpPolicy(addresses=await address_policy(context))
 
     return await context.shared("http.policy", default)
+
+
+async def address_policy(context: ToolContext) -> AddressPolicy:
+    """Where tasks may connect to, as the operator of this worker has set it."""
+
+    async def default() -> AddressPolicy:
+        return AddressPolicy()
+
+    return await context.shared(POLICY_KEY, default)
+
+
+def judged_connector(addresses: AddressPolicy) -> aiohttp.TCPConnector:
+    """Makes connections to permitted addresses only, whatever name or spelling leads there."""
+
+    def judged_socket(info: tuple[Any, ...]) -> socket.socket:
+        # An address that was written as one is not resolved, so this is where it is judged.
+        if not addresses.permits(info[4][0]):
+            raise AddressRefusedError(REFUSED)
+        return socket.socket(family=info[0], type=info[1], proto=info[2])
+
+    return aiohttp.TCPConnector(
+        resolver=JudgingResolver(addresses),
+        socket_factory=judged_socket,
+        limit=0,  # the worker's slots are the limit; a second one would make calls wait unseen
+        keepalive_timeout=KEPT_ALIVE_SECONDS,
+    )
 
 
 class HttpClient:
@@ -87,21 +114,8 @@ class HttpClient:
 async def http_client(context: ToolContext) -> HttpClient:
     async def make() -> HttpClient:
         policy = await _policy(context)
-
-        def judged_socket(info: tuple[Any, ...]) -> socket.socket:
-            # An address that was written as one is not resolved, so this is where it is judged.
-            if not policy.addresses.permits(info[4][0]):
-                raise AddressRefusedError("the host leads to an address that tasks may not connect to")
-            return socket.socket(family=info[0], type=info[1], proto=info[2])
-
-        connector = aiohttp.TCPConnector(
-            resolver=JudgingResolver(policy.addresses),
-            socket_factory=judged_socket,
-            limit=0,  # the worker's slots are the limit; a second one would make calls wait unseen
-            keepalive_timeout=KEPT_ALIVE_SECONDS,
-        )
         session = aiohttp.ClientSession(
-            connector=connector,
+            connector=judged_connector(policy.addresses),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None),
         )

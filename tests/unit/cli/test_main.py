@@ -114,6 +114,14 @@ def test_a_bad_value_in_the_environment_names_its_variable(value: str) -> None:
         settings_from_environment({"NOETL_MAX_PLAYBOOK_NODES": value})
 
 
+def test_networks_in_the_environment_are_lists_and_what_is_none_is_named() -> None:
+    given = {"NOETL_DENY_ADDRESSES": "10.0.0.0/8, fd00::/8,", "NOETL_ALLOW_ADDRESSES": "10.1.2.3"}
+    found = settings_from_environment(given)
+    assert (found.deny_addresses, found.allow_addresses) == (("10.0.0.0/8", "fd00::/8"), ("10.1.2.3",))
+    with pytest.raises(UsageError, match=r"NOETL_DENY_ADDRESSES is a list .* 'example\.com' is none"):
+        settings_from_environment({"NOETL_DENY_ADDRESSES": "10.0.0.0/8,example.com"})
+
+
 def test_a_bad_value_in_the_environment_is_a_usage_error(
     playbook: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
