@@ -107,7 +107,8 @@ def _has_branches(scenario: Scenario) -> bool:
 
 def require_same(scenario: Scenario, state: State, calmly: State) -> None:
     """Compares two ends of a scenario whose outcome the language fixes."""
-    alone = not any("join" in step.get("spec", {}) for step in scenario.playbook["workflow"])
+    joins = any("join" in step.get("spec", {}) for step in scenario.playbook["workflow"])
+    alone = not joins and not _has_branches(scenario)
     met, meant = _outcome(state, alone=alone), _outcome(calmly, alone=alone)
     require(met == meant, "same.outcome", f"{met} instead of {meant}"[:3000])
 
