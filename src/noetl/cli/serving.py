@@ -109,7 +109,7 @@ async def made(wanted: Wanted) -> AsyncIterator[Api]:
         credentials = _credentials(wanted, registry, clock, ids)
         callers = _caller_secrets(credentials, clock)
         resolver = _resolver(wanted, credentials, clock)
-        keychains = Keychains(resolver, callers, store, durable=credentials is not None)
+        keychains = Keychains(resolver, callers, durable=credentials is not None)
         observer = Observer(_tracer(wanted.options))
         table = TableSessions(registry, clock)
         housekeeping = Housekeeping(

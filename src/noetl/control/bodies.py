@@ -29,6 +29,8 @@ class StoredBodies:
 
     async def load(self, ref: Data) -> Any:  # noqa: ANN401 - plain data
         """The value a reference stands for, checked against its checksum."""
+        if not _is_whole(ref):
+            raise NoetlError("this is no reference to a stored result")
         if ref["store"] == LOG_STORE:
             return await self._from_log(ref)
         if ref["store"] == PARTS_STORE:
@@ -77,3 +79,10 @@ class StoredBodies:
             else:
                 whole.append(await self.load(part))
         return whole
+
+
+def _is_whole(ref: Data) -> bool:
+    if ref.get("store") == PARTS_STORE:
+        return isinstance(ref.get("parts"), list)
+    needed = ["ref", "store", "key", *(["checksum"] if ref.get("store") == "database" else [])]
+    return all(isinstance(ref.get(name), str) for name in needed)

@@ -7,6 +7,7 @@ rows of the queue are to be told of.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
@@ -72,7 +73,11 @@ class Origin(NamedTuple):
     """The execution that a keychain is for, and what whoever asked for it sent along."""
 
     execution_id: str
-    parent_execution_id: str | None = None
+    called_by: str | None = None
+    """The execution whose task calls it just now: what was sent along with that is for this one too.
+
+    Whoever asks from outside may name a parent as well, but does not come by its secrets.
+    """
     secrets: Mapping[str, str] = MappingProxyType({})
     """Values of the caller for variables that the keychain names; only of one that is just being started."""
 
@@ -170,12 +175,18 @@ class Executions:
     async def _with_keychain(self, live: Live) -> None:
         """Resolves the keychain of an execution that another process started; one that is over needs none."""
         if live.keychain is None and not live.state.is_over:
-            origin = Origin(live.state.execution_id, live.parent_execution_id)
+            origin = Origin(live.state.execution_id)
             payload = await self.payload_of(live) if live.plan.playbook.keychain else {}
             keychain, problem = await self._prepare(live.plan.playbook, payload, origin)
             if problem is not None:
                 raise KeychainError(str(problem["message"]))
             live.use_keychain(keychain)
+
+    async def with_secrets_known(self, execution_id: str) -> Live:
+        """An execution that takes data from outside: a secret that stands in it is kept out of the log."""
+        live = await self.open(execution_id)
+        await self._with_keychain(live)
+        return live
 
     async def payload_of(self, live: Live) -> Data:
         """What an execution was started with, whole."""
@@ -387,6 +398,9 @@ class Executions:
 
     async def cancel(self, execution_id: str, reason: str | None = None) -> None:
         live = await self.open(execution_id)
+        if reason is not None:
+            with contextlib.suppress(KeychainError):  # it ends all the same
+                await self._with_keychain(live)
         await live.change(lambda turn: decide.cancel(turn, reason))
 
 

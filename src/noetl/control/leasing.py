@@ -10,8 +10,11 @@ from typing import Any, Final
 
 from noetl.control.changes import facts_of
 from noetl.control.executions import Executions, Origin, UnknownPlaybookError
+from noetl.control.families import Families, owners_of
 from noetl.control.live import Live, Taker
+from noetl.control.reports import objection
 from noetl.engine import decide
+from noetl.engine.bodies import refuse_references
 from noetl.engine.fold import HEARD
 from noetl.engine.leases import run_and_lease
 from noetl.engine.loops import loop_results
@@ -123,6 +126,11 @@ class Leasing(Executions):
         live = await self._live_of(report.lease)
         if live is None:
             return _refused(command_id), ()
+        run = live.state.runs.get(run_and_lease(command_id)[0]) if self._shared else None
+        problem = None if run is None else objection(report, live.plan, run.step)
+        if problem is not None:
+            logger.warning("a report on %s is refused: %s", command_id, problem)
+            return _refused(command_id, problem), ()
         try:
             answer = await live.change(
                 lambda turn: _reported(turn, report),
@@ -180,12 +188,15 @@ class Leasing(Executions):
         return live
 
     async def keychain(self, lease: HeldLease) -> dict[str, Any]:
-        live = await self._under(lease)
+        live = await self._under(lease, is_sure=True)
         await self._with_keychain(live)
         return dict(live.keychain or {})
 
     async def load_body(self, lease: HeldLease, ref: Data) -> Any:  # noqa: ANN401 - plain data
-        await self._under(lease)
+        await self._under(lease, is_sure=True)
+        for owner in owners_of(ref) - {lease.execution_id}:
+            if not await Families(self.store).share(lease.execution_id, owner):
+                raise NoetlError(f"the stored result {ref['ref']} has nothing to do with this execution")
         return await self._bodies.load(ref)
 
     async def stored_value(self, ref: Data) -> Any:  # noqa: ANN401 - plain data
@@ -193,6 +204,7 @@ class Leasing(Executions):
         return await self._bodies.load(ref)
 
     async def keep_body(self, lease: HeldLease, key: str, checksum: str, body: bytes) -> None:
+        await self._under(lease, is_sure=True)
         row = BodyRow(
             key=key,
             execution_id=lease.execution_id,
@@ -236,13 +248,19 @@ class Leasing(Executions):
     # --- children -------------------------------------------------------------------------------------------
 
     async def child(self, lease: HeldLease, call: ChildCall, wait_seconds: float) -> ChildState:
-        await self._under(lease)
+        live = await self._under(lease, is_sure=True)
+        if not live.plan.has_children:
+            raise UnknownPlaybookError("a playbook without a task of kind `playbook` calls no other one")
         child_id = derived_id(lease.execution_id, call.call_id)
         if not self.is_open(child_id) and await self.store.execution(child_id) is None:
             entry = await self.catalog_entry(call.path, call.version)
             await self._check_depth(lease.execution_id, call.path)
             await self.begin(
-                entry, call.payload, execution_id=child_id, parent_execution_id=lease.execution_id
+                entry,
+                call.payload,
+                execution_id=child_id,
+                parent_execution_id=lease.execution_id,
+                is_called=True,
             )
             await self._end_orphan(lease, child_id)
         elif not self.is_open(child_id) and not self._shared:
@@ -300,11 +318,17 @@ class Leasing(Executions):
         reuse: Reuse | None = None,
         trace: str | None = None,
         secrets: Mapping[str, str] | None = None,
+        is_called: bool = False,
     ) -> str:
-        """Starts an execution of a registered playbook; one that has the given id already is left alone."""
+        """Starts an execution of a registered playbook; one that has the given id already is left alone.
+
+        `is_called`: by a task of its parent, which shares with it what was sent along.
+        """
+        if not is_called:
+            refuse_references(payload, "the payload")
         chosen = execution_id or self._ids.next()
         plan = self.plan(entry)
-        origin = Origin(chosen, parent_execution_id, secrets or {})
+        origin = Origin(chosen, parent_execution_id if is_called else None, secrets or {})
         keychain, problem = await self._prepare(plan.playbook, payload, origin)
         known = None if execution_id is None else self._live.get(chosen)
         if known is not None and await known.look(lambda turn: turn.state.seq):
@@ -398,5 +422,5 @@ def _so_far(turn: Turn, lease: HeldLease) -> LoopSoFar | None:
     return LoopSoFar(result=loop_results(lease.execution_id, run), collected=dict(run.loop.collected))
 
 
-def _refused(command_id: str) -> Verdict:
-    return Verdict(command_id=command_id, verdict="refused", stop=True, reason="the lease is over")
+def _refused(command_id: str, reason: str = "the lease is over") -> Verdict:
+    return Verdict(command_id=command_id, verdict="refused", stop=True, reason=reason)

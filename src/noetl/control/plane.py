@@ -15,6 +15,7 @@ from typing import Any, Final
 from noetl.control.changes import DUE
 from noetl.control.leasing import Leasing
 from noetl.engine import decide
+from noetl.engine.bodies import refuse_references
 from noetl.engine.leases import run_and_lease
 from noetl.engine.state import State
 from noetl.errors import NoetlError
@@ -24,6 +25,12 @@ from noetl.store.protocol import CommandRow, Fence
 logger = logging.getLogger(__name__)
 
 SWEEP_SECONDS: Final = 1.0
+
+
+class StartKeyReusedError(NoetlError):
+    """An idempotency key under which something else was started."""
+
+    code = "execution.key_reused"
 
 
 class ControlPlane(Leasing):
@@ -39,7 +46,13 @@ class ControlPlane(Leasing):
             execution_id = await self.store.start_key(
                 request.idempotency_key, self.next_id(), self.clock.now()
             )
-            if await self.store.execution(execution_id) is not None:
+            row = await self.store.execution(execution_id)
+            if row is not None:
+                if row.path != request.path or request.version not in (None, row.version):
+                    raise StartKeyReusedError(
+                        f"the idempotency key was used for execution {execution_id} of `{row.path}`, "
+                        f"version {row.version}: use another one"
+                    )
                 return execution_id
         entry = await self.catalog_entry(request.path, request.version)
         return await self.begin(
@@ -56,7 +69,8 @@ class ControlPlane(Leasing):
         await live.change(decide.pause, fresh=True)
 
     async def signal(self, execution_id: str, name: str, data: Any) -> None:  # noqa: ANN401 - plain data
-        live = await self.open(execution_id)
+        refuse_references(data, "the data of the signal")
+        live = await self.with_secrets_known(execution_id)
         await live.change(lambda turn: decide.signal(turn, name, data))
 
     async def finished(self, execution_id: str) -> State:
@@ -99,6 +113,9 @@ class ControlPlane(Leasing):
             await work
         except NoetlError as error:
             logger.warning("%s: %s; it is tried again", error.code, error.message)
+        # A bug that one execution brings to light must not keep all others waiting.
+        except Exception:
+            logger.exception("background work failed; it is tried again")
 
     async def lose(self, row: CommandRow) -> None:
         """Takes back a lease that has run out."""

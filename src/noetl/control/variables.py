@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from noetl.control.plane import ControlPlane
+from noetl.engine.bodies import refuse_references
 from noetl.engine.turn import Turn
 from noetl.errors import NoetlError
 
@@ -24,6 +25,7 @@ async def set_variable(control: ControlPlane, execution_id: str, name: str, valu
         turn.playbook_event("vars.set", vars={name: value})
         return True
 
-    live = await control.open(execution_id)
+    refuse_references(value, "the variable")
+    live = await control.with_secrets_known(execution_id)
     if not (await live.change(act, fresh=True)).given:
         raise ExecutionOverError(f"execution {execution_id} is over: its variables stay as they are")

@@ -106,12 +106,41 @@ class Bodies:
 
 
 NO_BODIES: Final = Bodies()
+MARK_OF_REFERENCES: Final = msgspec.json.encode(RESULT_REF)
 PARTS_STORE: Final = "parts"
 """The store of a list that holds references: the reference has the list in it."""
 
 
 def is_ref(value: object) -> bool:
     return type(value) is dict and value.get("kind") == RESULT_REF and "ref" in value
+
+
+def holds_reference(value: Any, written: bytes) -> bool:  # noqa: ANN401 - plain data
+    """Whether anything in a value looks like a reference; `written` is the value as JSON."""
+    if MARK_OF_REFERENCES not in written:
+        return False
+    left = [value]
+    while left:
+        each = left.pop()
+        if is_ref(each):
+            return True
+        if isinstance(each, dict | list):
+            left += each.values() if isinstance(each, dict) else each
+    return False
+
+
+class ReferenceRefusedError(NoetlError):
+    """A reference to a stored result that NoETL has not made."""
+
+    code = "result.reference"
+
+
+def refuse_references(value: Any, what: str) -> None:  # noqa: ANN401 - plain data
+    """Data from outside is never a reference: whoever sends one could read what is not theirs."""
+    if holds_reference(value, msgspec.json.encode(value)):
+        raise ReferenceRefusedError(
+            f"{what} has `kind: result_ref` in it, as references to stored results do; only NoETL makes those"
+        )
 
 
 def parted(values: list[Any]) -> Any:  # noqa: ANN401 - a list, or the reference to it

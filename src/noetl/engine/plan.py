@@ -54,7 +54,11 @@ class Plan:
 
     def is_closed_by_worker(self, step: Step) -> bool:
         """Whether more than its iterations belongs to a loop step: a case, a sink, variables."""
-        return step.sink is not None or bool(step.vars) or any(isinstance(node, Case) for node in step.body)
+        return step.sink is not None or bool(step.vars) or self.has_case(step)
+
+    def has_case(self, step: Step) -> bool:
+        """Whether a case, which whoever runs the step evaluates, may choose the way out of it."""
+        return any(isinstance(node, Case) for node in step.body)
 
     def waits_for_events(self, step: Step) -> bool:
         return any(isinstance(node, Case) and node.on_event for node in step.body)

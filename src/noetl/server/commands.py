@@ -65,11 +65,11 @@ class LeaseOwners:
     """Which worker was given a lease. That never changes, so what was seen once need not be read again."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[str, int], str] = OrderedDict()
+        self._known: OrderedDict[HeldLease, str] = OrderedDict()
 
     def note(self, worker_id: str, commands: Iterable[AnyCommand]) -> None:
         for command in commands:
-            self._known[command.lease.command_id, command.lease.epoch] = worker_id
+            self._known[command.lease] = worker_id
         while len(self._known) > MOST_REMEMBERED:
             self._known.popitem(last=False)
 
@@ -77,12 +77,12 @@ class LeaseOwners:
         """Whether the lease was given to one of the caller's workers."""
         if not caller.is_checked:
             return True
-        worker_id = self._known.get((lease.command_id, lease.epoch))
+        worker_id = self._known.get(lease)
         if worker_id is None:
             row = await parts.store.command(lease.execution_id, lease.command_id)
             if row is None or row.epoch != lease.epoch or row.worker_id is None:
                 return False
-            worker_id = self._known[lease.command_id, lease.epoch] = row.worker_id
+            worker_id = self._known[lease] = row.worker_id
         return caller.owns(worker_id)
 
 
@@ -268,9 +268,9 @@ async def keep_body(
     """The body of the request is the body of the result."""
     held = HeldLease(command_id=command_id, execution_id=execution_id, epoch=epoch)
     lease = await _checked(parts, caller, command_id, held)
-    # Under the execution's own key: a worker must not write over what belongs to another execution.
-    if not key.startswith(f"noetl://{execution_id}/"):
-        raise RequestError("the key is not one of the lease's execution")
+    # The execution's own key, made from the body: a worker must not write over what is there already.
+    if key != f"noetl://{execution_id}/{checksum[:32]}":
+        raise RequestError("the key is not the one of this body in the lease's execution")
     body = await request.body()
     if hashlib.sha256(body).hexdigest() != checksum:
         raise RequestError("the body does not have its checksum")

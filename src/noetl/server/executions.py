@@ -35,9 +35,11 @@ from noetl.ids import seconds_of, timestamp
 from noetl.playbook.graph import Graph, graph_of
 from noetl.playbook.load import load
 from noetl.records.protocols import ExecutionRequest
-from noetl.server.parts import ExecutionState, Given, Parts
+from noetl.registry.roles import allows
+from noetl.server.parts import Asking, ExecutionState, Given, Parts
 from noetl.server.playbooks import checked_source, registered
 from noetl.server.problems import (
+    ForbiddenError,
     RequestError,
     UnfinishedError,
     UnknownExecutionError,
@@ -288,9 +290,17 @@ async def signal(parts: Given, execution_id: ExecutionPath, data: JSONBody[Signa
 
 @post("/api/executions/{execution_id:str}/retry", summary="Run again from a step, as a new execution")
 async def retry(
-    parts: Given, execution_id: ExecutionPath, data: JSONBody[RetryRequest | None] = None
+    parts: Given,
+    caller: Asking,
+    execution_id: ExecutionPath,
+    data: JSONBody[RetryRequest | None] = None,
 ) -> Response[Started]:
+    """With `source`, which is registered on the way, whoever may register playbooks."""
     wanted = data or RetryRequest()
+    if wanted.source is not None and caller.is_checked and not allows(caller.role, "catalog:write"):
+        raise ForbiddenError(
+            f"a token with the role `{caller.role}` does not have `catalog:write`, which `source` needs"
+        )
     await found_row(parts, execution_id)
     entry = None
     if wanted.source is not None:

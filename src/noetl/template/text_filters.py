@@ -18,6 +18,7 @@ from jinja2 import filters as jinja_filters
 from jinja2 import tests as jinja_tests
 
 from noetl.errors import TemplateValueError
+from noetl.records.result_ref import RESULT_REF
 from noetl.template import list_filters
 from noetl.template.evaluation import Evaluation
 from noetl.template.filters import Filter
@@ -180,10 +181,29 @@ def from_json(run: Evaluation, value: Value) -> Value:
     # A value takes several times the room of its text, and each bracket is an object.
     run.produce(4 * len(text))
     try:
-        return json.loads(text)
-    except ValueError:
+        found: Value = json.loads(text)
+    except (ValueError, RecursionError):
         # Python's own message is left out, since it may show a part of the text.
         raise TemplateValueError("`from_json` got text that is not JSON") from None
+    if (RESULT_REF in text or "\\u" in text) and _holds_reference(found):
+        raise TemplateValueError(
+            "`from_json` got a reference to a stored result (`kind: result_ref`); only NoETL makes those"
+        )
+    return found
+
+
+def _holds_reference(value: Value) -> bool:
+    """Text from outside must not become a reference, which would be followed."""
+    left = [value]
+    while left:
+        each = left.pop()
+        if isinstance(each, dict):
+            if each.get("kind") == RESULT_REF:
+                return True
+            left += each.values()
+        elif isinstance(each, list):
+            left += each
+    return False
 
 
 def encode_base64(run: Evaluation, value: Value) -> str:

@@ -1,14 +1,20 @@
-"""`nats`: key-value pairs, objects and messages of a NATS server."""
+"""`nats`: key-value pairs, objects and messages of a NATS server; `nats_calls.py` runs it."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import time
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
 from noetl.records.tool import ToolDescription
 from noetl.tools.auth import Auth
+from noetl.tools.outcomes import failed
+
+if TYPE_CHECKING:
+    from noetl.records.outcome import Outcome
+    from noetl.records.protocols import ToolCall, ToolContext
 
 
 class NatsConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,3 +69,13 @@ DESCRIPTION = ToolDescription(
     outcome_group="nats",
     outcome_fields=("revision", "stream", "sequence"),
 )
+
+
+async def run(call: ToolCall, context: ToolContext) -> Outcome:
+    try:
+        from noetl.tools.nats_calls import run_nats  # noqa: PLC0415 - imports the client library
+    except ModuleNotFoundError as missing:
+        message = f"the NATS client is not installed (`{missing.name}`): install `noetl[nats]`"
+        fields: dict[str, Any] = dict.fromkeys(DESCRIPTION.outcome_fields)
+        return failed(call, time.monotonic(), "tool.not_installed", message, nats=fields)
+    return await run_nats(call, context)

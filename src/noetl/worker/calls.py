@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from noetl.engine.bodies import Bodies, BodiesNeeded, is_ref
+from noetl.engine.bodies import Bodies, BodiesNeeded, holds_reference, is_ref
 from noetl.engine.limits import reference
 from noetl.engine.masking import shown
 from noetl.engine.state import Data
@@ -24,7 +24,6 @@ from noetl.playbook.durations import AS_WRITTEN, parse_duration
 from noetl.playbook.model import Task
 from noetl.records.outcome import Outcome, OutcomeError, OutcomeMeta, outcome_to_data
 from noetl.records.protocols import ToolCall, ToolContext, ToolKind
-from noetl.records.result_ref import RESULT_REF
 from noetl.secrets.redaction import Redactor
 from noetl.template import Scope, Template
 from noetl.worker.quiet import QuietReport
@@ -33,7 +32,6 @@ INLINE_BYTES: Final = 62 * 1024
 """A result above this is stored, so that its event stays under the limit of events."""
 EXTRACTED_BYTES: Final = 8 * 1024
 """The fields that a reference shows without its body are smaller than this together."""
-MARK_OF_REFERENCES: Final = msgspec.json.encode(RESULT_REF)
 
 
 class Refused(Exception):  # noqa: N818 - not an error: an outcome on its way out
@@ -313,17 +311,6 @@ def _extracted(result: Data, wanted: list[str]) -> Data:
     return found
 
 
-def _holds_reference(value: Any) -> bool:  # noqa: ANN401 - plain data
-    left = [value]
-    while left:
-        each = left.pop()
-        if is_ref(each):
-            return True
-        if isinstance(each, dict | list):
-            left += each.values() if isinstance(each, dict) else each
-    return False
-
-
 class Shortened(msgspec.Struct, frozen=True):
     """An outcome as it is reported, and the body that was taken out of it."""
 
@@ -350,7 +337,7 @@ def shorten(outcome: Data, execution_id: str, spec: Data, made: Container[str] |
     if is_ref(result) and (made is None or result["ref"] in made):
         return Shortened(outcome)
     body = msgspec.json.encode(result)
-    if made is not None and MARK_OF_REFERENCES in body and _holds_reference(result):
+    if made is not None and holds_reference(result, body):
         raise Refused(
             "result.reference",
             "the result has `kind: result_ref` in it, as references to stored results do; "

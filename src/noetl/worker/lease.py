@@ -387,7 +387,7 @@ class StepLease:
         return seconds(written, self.around.boundary(None), name)
 
     async def load_body(self, ref: Data) -> None:
-        if ref["store"] in KEPT_BY_CONTROL:
+        if ref.get("store") in KEPT_BY_CONTROL:
             value = await self.worker.source.load_body(self.held, ref)
         else:
             value = await self.worker.load_stored(ref)

@@ -20,6 +20,7 @@ from noetl.engine.turn import error_data
 from noetl.errors import NoetlError
 from noetl.ids import Clock, timestamp
 from noetl.playbook.load import load
+from noetl.private_folders import make_private
 from noetl.records.command import HeldLease
 from noetl.records.protocols import LeaseLostError, NotWrittenError, ResultBodies, ToolKind, WorkSource
 from noetl.records.report import AnyCommand, Claim, LeaseReport, Report, ReportReply, Verdict
@@ -333,7 +334,7 @@ class Worker:
         known = self._folders.get(execution_id)
         if known is None:
             known = self._folders[execution_id] = self._folder / execution_id
-            known.mkdir(parents=True, exist_ok=True)
+            make_private(known)
         return known
 
     async def shared(self, key: str, make: Callable[[], Awaitable[Shared]]) -> Shared:

@@ -38,6 +38,7 @@ LOOP = HEAD + (
     "    loop: {in: '{{ [1, 2, 3] }}', iterator: each}\n"
     "    tool: {kind: noop, args: {each: '{{ each }}'}}\n"
 )
+CALLING = HEAD + "workflow: [{step: start, tool: {kind: playbook, path: tests/p}}]\n"
 WITH_KEYCHAIN = ONE_STEP + "keychain: [{name: door, kind: env}]\n"
 AT = "2025-06-15T12:00:00.000000Z"
 
@@ -394,7 +395,7 @@ def test_a_loop_tells_what_it_has_come_to(play: Play) -> None:
 
 def test_a_call_of_a_child_that_is_made_again_finds_its_child(play: Play) -> None:
     async def scenario(world: World) -> None:
-        _, command = await started(world)
+        _, command = await started(world, CALLING)
         call = ChildCall(call_id="c", path="tests/p", payload={"n": 1})
         child = await world.control.child(command.lease, call, 0.0)
         assert not child.is_over

@@ -19,9 +19,7 @@ from noetl.playbook.model import Playbook
 from noetl.records.protocols import ExecutionRequest
 from noetl.registry.caller_secrets import CallerSecretsInMemory
 from noetl.secrets.keychain import Resolver
-from noetl.store.memory import MemoryStore
 from noetl.tools.registry import builtin_kinds
-from tests.contract.store.changes import change, execution
 
 SECRET = "quiet-magpie-4711"
 KEYCHAIN = """\
@@ -36,6 +34,9 @@ keychain:
 workload: {who: ADA}
 workflow: [{step: start, tool: {kind: noop}}]
 """
+NO_KEYCHAIN = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: q, path: tests/q}\n" + (
+    "workflow: [{step: start, tool: {kind: noop}}]\n"
+)
 VALUES = {"SHOP_TOKEN": SECRET, "ADA_LOGIN": f"{SECRET}-login", "NOETL_TOKEN": "a-token-of-mine", "HOME": "/"}
 
 
@@ -45,18 +46,16 @@ def playbook(text: str = KEYCHAIN) -> Playbook:
     return found
 
 
-def desk(
-    store: MemoryStore, callers: CallerSecretsInMemory, durable: bool = True, **environment: str
-) -> Keychains:
+def desk(callers: CallerSecretsInMemory, durable: bool = True, **environment: str) -> Keychains:
     resolver = Resolver({"NOETL_TOKEN": "of the server"} | environment, Path(), SystemClock())
-    return Keychains(resolver, callers, store, durable=durable)
+    return Keychains(resolver, callers, durable=durable)
 
 
 def played(given: Mapping[str, str] = VALUES, **about: Any) -> tuple[dict[str, Any], CallerSecretsInMemory]:
     callers = CallerSecretsInMemory(SystemClock())
 
     async def scenario() -> dict[str, Any]:
-        keychains = desk(MemoryStore(), callers, **about)
+        keychains = desk(callers, **about)
         found, problem = await keychains.prepare(playbook(), {}, Origin("5", None, given))
         assert problem is None, problem
         again, _ = await keychains.prepare(playbook(), {}, Origin("5"))
@@ -99,7 +98,7 @@ def test_nothing_is_kept_for_a_request_that_cannot_be_started() -> None:
     callers = CallerSecretsInMemory(SystemClock())
 
     async def scenario() -> None:
-        keychains = desk(MemoryStore(), callers)
+        keychains = desk(callers)
         found, problem = await keychains.prepare(playbook(), {}, Origin("5", None, {"ADA_LOGIN": SECRET}))
         assert found == {}
         assert problem is not None
@@ -112,14 +111,16 @@ def test_nothing_is_kept_for_a_request_that_cannot_be_started() -> None:
 
 def test_a_called_execution_finds_what_was_sent_along_with_its_callers() -> None:
     async def scenario() -> None:
-        store, callers = MemoryStore(), CallerSecretsInMemory(SystemClock())
-        keychains = desk(store, callers)
+        callers = CallerSecretsInMemory(SystemClock())
+        keychains = desk(callers)
         await keychains.prepare(playbook(), {}, Origin("1", None, VALUES))
-        for name, parent in (("1", None), ("2", "1"), ("3", "2")):
-            await store.append(change(name, execution=execution(name, parent_execution_id=parent)))
+        without = playbook(NO_KEYCHAIN)
+        assert await keychains.prepare(without, {}, Origin("2", "1")) == ({}, None)
         found, problem = await keychains.prepare(playbook(), {}, Origin("3", "2"))
         assert problem is None
         assert found["SHOP_TOKEN"] == SECRET
+        again, _ = await keychains.prepare(playbook(), {}, Origin("3"))
+        assert again == found
         _, problem = await keychains.prepare(playbook(), {}, Origin("9"))
         assert problem is not None
 

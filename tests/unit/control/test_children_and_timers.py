@@ -14,7 +14,7 @@ from noetl.errors import NoetlError
 from noetl.records.command import HeldLease
 from noetl.records.protocols import ExecutionRequest
 from noetl.records.report import ChildCall, LeaseReport, ReportedEvent
-from noetl.store.protocol import Fence
+from noetl.store.protocol import CatalogEntry, Fence
 from noetl.testing import START
 from tests.unit.control.planes import HEAD, ONE_STEP, Planes, claimed, done, report
 
@@ -23,6 +23,20 @@ CALLER = HEAD.replace("name: p, path: p", "name: caller, path: caller") + (
     "workflow: [{step: start, tool: {kind: playbook, path: p}}]\n"
 )
 CALL = ChildCall(call_id="c", path="p", payload={"n": 1})
+
+
+def test_a_playbook_without_such_a_task_calls_none() -> None:
+    planes = Planes()
+
+    async def scenario() -> None:
+        control = planes.plane()
+        await control.begin(await planes.register(), {}, execution_id="1")
+        lease = (await claimed(control)).lease
+        with pytest.raises(NoetlError, match="without a task of kind `playbook` calls no other one"):
+            await control.child(lease, CALL, 0.0)
+        assert len(await planes.store.executions()) == 1
+
+    planes.play(scenario)
 
 
 async def calling(planes: Planes, control: ControlPlane) -> HeldLease:
@@ -92,7 +106,13 @@ def test_a_child_whose_caller_ended_meanwhile_is_ended_too() -> None:
     async def scenario() -> None:
         first, second = (planes.plane(shared=True, node=node) for node in (1, 2))
         lease = await calling(planes, first)
-        await second.cancel("1")
+        found = first.catalog_entry
+
+        async def found_late(path: str, version: int | None = None) -> CatalogEntry:
+            await second.cancel("1")
+            return await found(path, version)
+
+        first.catalog_entry = found_late  # type: ignore[method-assign]
         assert (await first.child(lease, CALL, 0.0)).status == "cancelled"
 
     planes.play(scenario)
@@ -333,7 +353,8 @@ def test_playbooks_that_call_each_other_too_deep_are_stopped(monkeypatch: pytest
 
     async def scenario() -> None:
         control = planes.plane()
-        entry = await planes.register()
+        await planes.register()
+        entry = await planes.register(CALLER)
         leases = []
         for number, parent in (("1", None), ("2", "1"), ("3", "2")):
             await control.begin(entry, {}, execution_id=number, parent_execution_id=parent)

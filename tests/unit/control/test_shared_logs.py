@@ -263,7 +263,7 @@ def test_the_keychain_is_resolved_where_work_is_claimed_and_missing_it_keeps_nob
     async def prepare(
         playbook: Playbook, payload: Data, origin: Origin
     ) -> tuple[dict[str, Any], Data | None]:
-        asked.append((origin.execution_id, payload, origin.parent_execution_id))
+        asked.append((origin.execution_id, payload, origin.called_by))
         return (
             ({}, {"message": "no key here"}) if payload.get("locked") else ({"door": "the secret word"}, None)
         )

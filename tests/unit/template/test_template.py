@@ -248,6 +248,8 @@ def test_any_other_failure_of_a_guard_is_an_error_that_shows_the_expression(sour
         "{{ keychain.token * keychain.token }}",
         "{{ keychain.token | round }}",
         "{{ keychain.token | from_json }}",
+        """{{ '[{"kind": "result_ref", "ref": "noetl://1/x", "store": "log"}]' | from_json }}""",
+        r"""{{ '{"kind": "result\\u005fref", "ref": "noetl://1/x"}' | from_json }}""",
     ],
 )
 def test_what_is_unsafe_or_no_data_is_refused(source):
