@@ -379,6 +379,8 @@ class Cluster(World):
                 if not up:
                     return False
                 self._kill(self.chance.choice(up))
+            case "worker dies" | "lost leases" | "zombie" | "lost lease" if not self.machines:
+                return False  # all of them are dead at the moment
             case "worker dies" | "lost leases":
                 machine = self._chosen()
                 self.machines.remove(machine)
