@@ -6,6 +6,7 @@ import asyncio
 from typing import Annotated, Final
 
 import msgspec
+import structlog
 from litestar import Response, delete, get, post
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, FromQuery, JSONBody, PathParameter, QueryParameter
@@ -16,6 +17,7 @@ from noetl.client.wire_work import RuntimeBeat, RuntimeKind, RuntimeKnown, Runti
 from noetl.errors import NoetlError
 from noetl.playbook.load import load
 from noetl.records.report import PROTOCOL
+from noetl.registry.roles import allows
 from noetl.registry.runtime import Registration, Runtime
 from noetl.server.auth import check_protocol
 from noetl.server.metrics import CONTENT_TYPE, TaskKinds, task_kinds
@@ -23,6 +25,8 @@ from noetl.server.parts import Asking, Caller, Given, Parts
 from noetl.server.problems import ForbiddenError
 
 CHECK_SECONDS: Final = 3.0
+
+_log = structlog.get_logger("noetl.server")
 
 
 @get("/api/health", summary="Whether the process answers")
@@ -35,13 +39,22 @@ async def health() -> Health:
     summary="Whether it can work: the store is reachable and its tables are as they should be",
     responses={503: ResponseSpec(data_container=Readiness, description="It cannot work now.")},
 )
-async def ready(parts: Given) -> Response[Readiness]:
-    checks = [await _store(parts), Check(name="running", ok=not parts.stopping.is_set())]
+async def ready(parts: Given, caller: Asking) -> Response[Readiness]:
+    store = await _store(parts)
+    if not store.ok and not _may_be_told(caller):
+        # The words of a driver name hosts, databases and users, and anybody may ask.
+        _log.warning("not ready", check=store.name, detail=store.detail)
+        store = msgspec.structs.replace(store, detail=None)
+    checks = [store, Check(name="running", ok=not parts.stopping.is_set())]
     # Without the bus workers find work by asking, so the server is ready all the same.
     if not parts.control.bus.is_up:
         checks.append(Check(name="bus", ok=True, detail="down: workers poll"))
     is_ready = all(check.ok for check in checks)
     return Response(Readiness(ready=is_ready, checks=tuple(checks)), status_code=200 if is_ready else 503)
+
+
+def _may_be_told(caller: Caller) -> bool:
+    return not caller.is_checked or allows(caller.role, "metrics:read")
 
 
 async def _store(parts: Parts) -> Check:
@@ -95,6 +108,8 @@ def _named(caller: Caller, kind: RuntimeKind, name: str) -> str:
     """The name under which it is known: a worker's token only speaks for its own workers."""
     if kind == "server" and caller.is_checked and caller.role == "worker":
         raise ForbiddenError("a worker's token cannot speak for a server")
+    if kind == "pool" and not caller.may_take_from(name):
+        raise ForbiddenError(f"this token is bound to other pools than `{name[:60]}`")
     return caller.worker_id(name) if kind == "worker" else name
 
 

@@ -272,6 +272,7 @@ def test_a_token_that_is_bound_to_pools_takes_work_of_no_other(play: Play) -> No
                 assert (await client.post("/api/runtime", json=body)).status_code == status
                 body = {"kind": "pool", "name": pool}
                 assert (await client.post("/api/runtime", json=body)).status_code == status
+                assert (await client.delete(f"/api/runtime/pool/{pool}")).status_code == status
             # Nor does work of another pool come along with the answer to a report.
             report = {"worker_id": "w", "leases": [], "pool": "default", "free_slots": 5}
             assert (await client.post("/api/events/batch", json=report)).json()["commands"] == []
