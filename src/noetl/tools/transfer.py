@@ -1,14 +1,18 @@
-"""`transfer`: rows from one database or store to another, in batches."""
+"""`transfer`: rows from one database or store to another, in batches; `transfer_calls.py` runs it."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
 from noetl.records.tool import ToolDescription
 from noetl.tools.auth import Auth
+
+if TYPE_CHECKING:
+    from noetl.records.outcome import Outcome
+    from noetl.records.protocols import ToolCall, ToolContext
 
 
 class TransferSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -71,3 +75,9 @@ DESCRIPTION = ToolDescription(
     outcome_fields=("rows", "batches"),
     sql_fields=("source.query",),
 )
+
+
+async def run(call: ToolCall, context: ToolContext) -> Outcome:
+    from noetl.tools.transfer_calls import run_transfer  # noqa: PLC0415 - only executions need it
+
+    return await run_transfer(call, context)
