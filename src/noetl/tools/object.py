@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from noetl.records.tool import ToolDescription
-from noetl.tools.objects import ObjectConfig
+from noetl.tools.objects import OUTCOME_FIELDS, ObjectConfig, run_object_call
+
+if TYPE_CHECKING:
+    from noetl.records.outcome import Outcome
+    from noetl.records.protocols import ToolCall, ToolContext
 
 DESCRIPTION = ToolDescription(
     kind="object",
@@ -11,5 +17,9 @@ DESCRIPTION = ToolDescription(
     config=ObjectConfig,
     one_of=(("url",),),
     outcome_group="object",
-    outcome_fields=("size", "etag"),
+    outcome_fields=OUTCOME_FIELDS,
 )
+
+
+async def run(call: ToolCall, context: ToolContext) -> Outcome:
+    return await run_object_call(call, context)

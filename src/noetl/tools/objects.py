@@ -1,13 +1,22 @@
-"""The fields that all kinds of object storage share."""
+"""The fields that all kinds of object storage share, and how their calls begin.
+
+What runs them (`object_calls.py`) is imported when the first one runs.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
 from noetl.tools.auth import Auth
+
+if TYPE_CHECKING:
+    from noetl.records.outcome import Outcome
+    from noetl.records.protocols import ToolCall, ToolContext
+
+OUTCOME_FIELDS: Final = ("size", "etag", "truncated")
 
 
 class ObjectConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,9 +27,15 @@ class ObjectConfig(msgspec.Struct, frozen=True, kw_only=True):
     url: Annotated[str | None, Meta(description="The object's whole address, such as `s3://bucket/key`.")] = (
         None
     )
-    key: Annotated[str | None, Meta(description="The object's name in its bucket.")] = None
-    prefix: Annotated[str | None, Meta(description="With `list`: how the names begin.")] = None
-    limit: Annotated[int | None, Meta(description="With `list`: how many names at most.")] = None
+    key: Annotated[
+        str | None, Meta(description="The object's name in its bucket; beside `url`, its name below that.")
+    ] = None
+    prefix: Annotated[
+        str | None, Meta(description="With `list`: how the names begin; beside `url`, below that.")
+    ] = None
+    limit: Annotated[
+        int | None, Meta(description="With `list`: how many names at most; 1000 by default, up to 100000.")
+    ] = None
     body: Annotated[Any, Meta(description="With `put`: a text as it is, any other value as JSON.")] = None
     file: Annotated[
         str | None,
@@ -33,3 +48,10 @@ class ObjectConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 class BucketConfig(ObjectConfig, frozen=True, kw_only=True):
     bucket: Annotated[str | None, Meta(description="The bucket, where `url` does not name it.")] = None
+
+
+async def run_object_call(call: ToolCall, context: ToolContext) -> Outcome:
+    # Both it and the library of buckets that it needs take some time to import.
+    from noetl.tools.object_calls import run_objects  # noqa: PLC0415
+
+    return await run_objects(call, context)
