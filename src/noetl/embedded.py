@@ -123,18 +123,22 @@ class Embedded:
     async def prepare(
         self, playbook: Playbook, payload: Data, origin: Origin
     ) -> tuple[dict[str, Any], Data | None]:
-        """The resolved keychain of a playbook, or the problem that keeps it from being started."""
+        """The resolved keychain of a playbook, or the problem that keeps it from being started.
+
+        What was resolved until then is given as well: it must not stand in what is written about it.
+        """
         if not playbook.keychain:
             return {}, None
         if self._resolver is None:
             return {}, error_data("keychain.unresolved", "nothing here can resolve the playbook's keychain")
+        found: dict[str, Any] = {}
         try:
             workload = materialise(playbook.workload, payload, "")
-            found = await self._resolver.resolve(playbook.keychain, workload)
+            await self._resolver.resolve(playbook.keychain, workload, found=found)
             Redactor().register_keychain(found)  # raises for a secret that could not be kept out of the log
             return found, None
         except NoetlError as error:
-            return {}, error_data(error.code, error.message)
+            return found, error_data(error.code, error.message)
 
     async def _take_requests(self) -> None:
         try:

@@ -26,10 +26,21 @@ AGAIN = {
     }
 }
 MADE_OF_IT = """\
-import base64, json, urllib.parse
+import base64, json, re, urllib.parse
 encoded = base64.b64encode(k.encode()).decode()
+lines = base64.encodebytes(b"a key for " + k.encode() * 3).decode()
+url = urllib.parse.quote(k, safe="@:+=&$()")
+small = re.sub("%..", lambda found: found[0].lower(), url)
+print(lines, small, sep="\\n")
 result = {k: 1, "it": k, "base64": encoded, "url": urllib.parse.quote(k), "json": json.dumps(k),
-          "basic": base64.b64encode(b"user:" + k.encode()).decode()}
+          "basic": base64.b64encode(b"user:" + k.encode()).decode(),
+          "lines": [lines, lines.replace("\\n", "\\r\\n"), json.dumps(lines)],
+          "address": [url, small, url.replace("%20", "+")], "slashes": json.dumps(k).replace("/", "\\/")}
+"""
+NUMBER = """\
+print(k, -k)
+result = {"it": k, "list": [k], "text": f"is {k}", str(k): 1, "whole": float(k), "json": '{"a":%d}' % k}
+if fails: raise ValueError(k)
 """
 IN_PIECES = """\
 import os, time
@@ -62,6 +73,7 @@ FAILED_TASKS = {
     "no_file": "config.invalid", "no_duck": "sql.statement", "no_limit": "spec.invalid",
     "no_timeout": "spec.invalid",
     "no_store": "result.store", "no_playbook": "playbook.unknown", "asked": "timeout",
+    "number_pin": "python.exception",
 }  # fmt: skip
 """The tasks that are made to fail, and how; the others succeed."""
 Playbook = dict[str, Any]
@@ -102,6 +114,7 @@ class Campaign:
             **self._programs(),
             **self._databases(),
             **self._keychains(),
+            **self._numbers(),
             **self._others(),
         }
 
@@ -118,14 +131,14 @@ class Campaign:
             "http_query": {
                 "kind": "http",
                 "url": f"{self._outside}/echo",
-                "params": {"k": self.env("http_q")},
+                "params": {"k": self.env("http_q", self.canaries.signs("http_q"))},
             },
             "http_body": to("echo", "http_body", method="POST", json={"k": self.env("http_json")}),
             "http_basic": {"kind": "http", "url": f"{self._outside}/echo", "auth": basic},
             "http_user": {"kind": "http", "url": f"{address}/echo"},
             "http_path": {
                 "kind": "http",
-                "url": "http://127.0.0.1:1/" + self.env("http_path", self._plain("http_path")),
+                "url": "http://127.0.0.1:1/" + self.env("http_path", self.canaries.signs("http_path")),
             },
             "http_retried": to("fail", "http_retried", spec=AGAIN),
             "http_late": to("slow", "http_late", timeout=0.3),
@@ -264,6 +277,15 @@ class Campaign:
             "kept_vault": vault,
         }
 
+    def _numbers(self) -> dict[str, dict[str, Any]]:
+        self.entry("numbers", "credential")
+        key, pin = "{{ keychain.numbers.api_key }}", "{{ keychain.numbers.pin }}"
+        return {
+            "number_key": {"kind": "python", "args": {"k": key, "fails": False}, "code": NUMBER},
+            "number_pin": {"kind": "python", "args": {"k": pin, "fails": True}, "code": NUMBER},
+            "number_sent": {"kind": "http", "url": f"{self._outside}/echo", "headers": {"X-Secret": key}},
+        }
+
     def _others(self) -> dict[str, dict[str, Any]]:
         wrong = self.env("wrong", self.canaries.long("wrong"))
         return {
@@ -276,7 +298,12 @@ class Campaign:
             "no_headers": {"kind": "http", "url": self._outside, "headers": {"A": f"{wrong}\r\nB: 1"}},
             "no_folder": {"kind": "shell", "cmds": "true", "cwd": wrong},
             "no_script": {"kind": "script", "source": wrong},
-            "no_interpreter": {"kind": "script", "source": "own.sh", "interpreter": wrong},
+            "no_interpreter": {
+                "kind": "script",
+                "source": "own.sh",
+                "interpreter": "no-such-program",
+                "args": {"k": wrong},
+            },
             "no_file": {"kind": "sqlite", "database": f"../{wrong}", "query": "SELECT 1"},
             "no_duck": {"kind": "duckdb", "query": f"SELECT * FROM read_csv({wrong})"},
             "no_limit": {"kind": "python", "code": "1", "spec": {"resources": {"memory": wrong}, **GO_ON}},
@@ -379,6 +406,8 @@ class Campaign:
         return {
             "stored": {"username": "loader", "password": password, "token": self.canaries["stored_token"]},
             "stored_key": {"api_key": self.canaries["stored_key"]},
+            "numbers": {name: self.canaries.number(f"number_{name}") for name in ("api_key", "pin")}
+            | {"port": 5432, "timeout": 30},
             "stored_pg": {"dsn": self._dsn, "password": self.canaries["stored_pg"]},
         }
 

@@ -20,6 +20,8 @@ from urllib.parse import quote, quote_plus
 ALPHABET = string.ascii_letters + string.digits
 FRAGMENT = 9
 """Characters of a piece that is looked for; every piece of twice that length holds one."""
+SIGNS = "@: /+"
+"""What encoders of addresses, of forms and of JSON disagree about; together in every second canary."""
 AWKWARD = ("+/==", "'\"", "\\n", " & ", "%41?", "é€", "$(x)`", "{{ }}", "<br>", ";--")
 
 
@@ -49,9 +51,17 @@ class Canaries(Mapping[str, str]):
         """A secret of several lines, as keys are."""
         return self._secrets.setdefault(name, "\n".join(_letters(48) for _ in range(3)))
 
+    def number(self, name: str) -> int:
+        """A secret that is a number, as credentials may hold it."""
+        return int(self._secrets.setdefault(name, f"7{secrets.randbelow(10**17):017d}"))
+
+    def signs(self, name: str) -> str:
+        """A secret that addresses do not hold as it is."""
+        return self._secrets.setdefault(name, f"{_letters(18)}{SIGNS}é=&$(){_letters(18)}")
+
     def _made(self, number: int) -> str:
         """Half of the secrets hold characters that encodings and quoting change."""
-        middle = AWKWARD[number // 2 % len(AWKWARD)] if number % 2 else ""
+        middle = SIGNS + AWKWARD[number // 2 % len(AWKWARD)] if number % 2 else ""
         return f"{_letters(18)}{middle}{_letters(18)}"
 
     def found_in(self, content: bytes) -> list[str]:
@@ -94,9 +104,12 @@ def _forms(secret: str) -> Iterable[tuple[str, bytes]]:
         if secret[index : index + FRAGMENT].isalnum()
     )
     data = secret.encode()
+    # Of two pieces at least one is whole, wherever lines are broken.
     for shift in range(3):
         form = base64.b64encode(b"\0" * shift + data)[4 : (shift + len(data)) * 8 // 6 - 2]
         yield from ((f"base64 {shift}", form[index : index + 14]) for index in (0, len(form) - 14))
     yield "url", quote(secret, safe="").encode()
+    yield "address", quote(secret, safe="@:+=&$()").encode()
     yield "form", quote_plus(secret).encode()
     yield "json", json.dumps(secret)[1:-1].encode()
+    yield "json with slashes", json.dumps(secret)[1:-1].replace("/", "\\/").encode()

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from noetl.private_folders import make_private
 from noetl.secrets.encryption import KeyRing, KeyRingError, MasterKey, ring_of, ring_text
 
 MOST_BYTES: Final = 65_536
@@ -65,7 +66,7 @@ def add_key(path: Path, key: MasterKey) -> KeyRing:
 def _locked(path: Path) -> Iterator[None]:
     """Two commands that change the ring at once must not lose a key of one of them."""
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(path.parent)
         handle = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as refused:
         raise KeyRingError(f"the key ring {path} cannot be written: {refused.strerror}") from refused

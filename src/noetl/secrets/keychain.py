@@ -15,6 +15,7 @@ from typing import Any, Final
 from noetl.errors import NoetlError, TemplateError
 from noetl.ids import Clock
 from noetl.playbook.model import KeychainEntry
+from noetl.secrets.redaction import KeychainInUse, Redactor
 from noetl.template import Scope, Template
 
 REFRESH_EARLY: Final = 30.0
@@ -72,17 +73,27 @@ class Resolver:
         entries: tuple[KeychainEntry, ...],
         workload: Mapping[str, Any],
         given: Mapping[str, str] | None = None,
+        found: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
         """Every entry by name; later ones may be made from earlier ones.
 
-        `given`: variables of whoever asks, which come before those of the environment.
+        `given`: variables of whoever asks, which come before those of the environment. `found`: where the
+        entries are put, so that those before one that cannot be resolved are known; an error shows no value.
         """
         variables = self._environment if not given else {**self._environment, **given}
-        found: dict[str, Any] = {}
+        found = {} if found is None else found
+        redactor = Redactor()
+        on_secret = KeychainInUse({}, redactor).on_secret
         for entry in entries:
             scope = Scope({"workload": workload, "keychain": found}, [workload])
-            fields = {name: _rendered(entry, value, scope) for name, value in entry.fields.items()}
-            found[entry.name] = await self._value(entry, fields, variables)
+            try:
+                fields = {
+                    name: _rendered(entry, value, scope, on_secret) for name, value in entry.fields.items()
+                }
+                found[entry.name] = await self._value(entry, fields, variables)
+            except KeychainError as error:
+                redactor.register_keychain(found)  # raises for one that could not be masked
+                raise KeychainError(redactor.cut_text(error.message)) from None  # that one may show a value
         return found
 
     async def _value(self, entry: KeychainEntry, fields: Fields, variables: Mapping[str, str]) -> Any:  # noqa: ANN401
@@ -197,11 +208,16 @@ def variables_named(entries: tuple[KeychainEntry, ...], workload: Mapping[str, A
     return frozenset(found)
 
 
-def _rendered(entry: KeychainEntry, value: Any, scope: Scope) -> Any:  # noqa: ANN401 - plain data
+def _rendered(
+    entry: KeychainEntry,
+    value: Any,  # noqa: ANN401 - plain data
+    scope: Scope,
+    on_secret: Callable[[object], None] | None = None,
+) -> Any:  # noqa: ANN401 - plain data
     if not isinstance(value, Template):
         return value
     try:
-        return value.evaluate(scope)
+        return value.evaluate(scope, on_secret=on_secret)
     except TemplateError as error:
         raise KeychainError(f"keychain entry `{entry.name}`: {error.message}") from error
 

@@ -8,20 +8,30 @@ in other ways cannot be recognised.
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import json
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any, Final
-from urllib.parse import quote, quote_plus
 
 from noetl.errors import NoetlError
+from noetl.secrets.encoded_forms import (
+    ESCAPE_LEFT,
+    SHORTEST,
+    WIDEST,
+    Sought,
+    Span,
+    View,
+    has_escapes,
+    is_needlessly_escaped,
+    letters,
+    letters_view,
+    needles_of,
+    unescaped,
+    with_padding,
+    without_incomplete,
+)
 
 MASK: Final = "***"
-SHORTEST: Final = 6
-"""Shorter texts appear everywhere by chance."""
-SHORTEST_LINE: Final = 8
 SHORTEST_PIECE: Final = 8
 """Of a secret that was cut: a shorter piece gives little away, and stands in many texts by chance."""
 CUT: Final = re.compile("(…|[.]{3})")
@@ -30,7 +40,14 @@ PUBLIC_FIELDS: Final = frozenset(
     {"account", "database", "db", "dbname", "host", "hostname", "port", "region", "role", "schema"}
     | {"sslmode", "type", "user", "username", "warehouse"}
 )
-"""Fields of a credential that say where and who, not how to get in: a short one is no secret."""
+"""Fields of a credential that say where and who, not how to get in: no short text is a secret, no number."""
+SECRET_FIELDS: Final = frozenset(
+    {"access_key", "access_token", "api_key", "client_secret", "key", "passcode", "passphrase", "passwd"}
+    | {"password", "pin", "private_key", "pwd", "refresh_token", "secret", "secret_key", "token"}
+)
+"""Fields in which a short number is refused as a short text is; in others it is a limit or a count."""
+BETWEEN: Final = "\0"
+"""What stands between texts that are searched at once; no form of a secret goes across it."""
 
 
 class SecretTooShortError(NoetlError):
@@ -54,8 +71,11 @@ class Redactor:
     """The secrets of one execution."""
 
     def __init__(self) -> None:
-        self._forms: set[str] = set()
-        self._pattern: re.Pattern[str] | None = None
+        self._texts: set[str] = set()
+        self._numbers: set[str] = set()
+        """Those of the texts that are numbers, as data writes them."""
+        self._plain, self._escaped, self._encoded = Sought(), Sought(), Sought()
+        self._anchors: set[bytes] = set()
 
     def register_keychain(self, keychain: Mapping[str, Any]) -> None:
         """All entries of a keychain; raises for the first that is too short once the others are kept."""
@@ -69,74 +89,81 @@ class Redactor:
         if refused is not None:
             raise refused
 
-    def share(self, other: Redactor) -> None:
-        """Keeps out what another execution keeps out by now."""
-        self._forms |= other._forms
-        self._pattern = None
-
     def register(self, value: object, name: str = "a secret") -> None:
-        """Keeps a value and everything in it out of what is written."""
-        if isinstance(value, dict):
-            for key, item in value.items():
-                if key in PUBLIC_FIELDS and isinstance(item, str) and len(item) < SHORTEST:
-                    continue
-                self.register(item, f"{name}.{key}")
-        elif isinstance(value, list):
-            for item in value:
-                self.register(item, name)
-        elif isinstance(value, str):
-            self._register_text(value, name)
+        """Keeps a value and everything in it out of what is written; raises as `register_keychain` does."""
+        refused: SecretTooShortError | None = None
+        for text, called in _secrets_in(value, name):
+            try:
+                self._register_text(text, called)
+            except SecretTooShortError as error:
+                refused = refused or error
+        if refused is not None:
+            raise refused
 
     def _register_text(self, text: str, name: str) -> None:
         if len(text) < SHORTEST:
             raise SecretTooShortError(
                 f"{name} is shorter than {SHORTEST} characters, so it cannot be kept out of logs and events"
             )
-        forms = {text, *(line for line in text.splitlines() if len(line) >= SHORTEST_LINE)}
-        encoded = text.encode()
-        # Of base64 only the characters that do not depend on what stands before and after.
-        for shift, first in enumerate((0, 2, 3)):
-            form = base64.b64encode(b"\0" * shift + encoded).decode()
-            inner = form[first : (shift + len(encoded)) * 8 // 6]
-            forms |= {inner, inner.replace("+", "-").replace("/", "_")}
-        whole = base64.b64encode(encoded).decode()
-        forms |= {whole, whole.replace("+", "-").replace("/", "_")}
-        forms |= {quote(text, safe=""), quote_plus(text), quote(text), json.dumps(text)[1:-1]}
-        forms.add(json.dumps(text, ensure_ascii=False)[1:-1])
-        self._forms |= {form for form in forms if len(form) >= SHORTEST}
-        self._pattern = None
+        if text in self._texts:
+            return
+        self._texts.add(text)
+        number = _number_in(text)
+        if number is not None:
+            self._numbers.add(number)
+        needles = needles_of(text)
+        self._plain.add(needles.plain)
+        self._escaped.add(needles.escaped)
+        self._encoded.add(needles.encoded)
+        self._anchors |= needles.anchors
 
     @property
     def knows_secrets(self) -> bool:
-        return bool(self._forms)
+        return bool(self._texts)
 
     def text(self, text: str) -> str:
-        if not self._forms:
+        if not self._texts:
             return text
-        if self._pattern is None:
-            longest_first = sorted(self._forms, key=len, reverse=True)
-            self._pattern = re.compile("|".join(map(re.escape, longest_first)))
-        return self._pattern.sub(MASK, text)
+        data = text.encode("utf-8", "surrogatepass")
+        spans = self._spans(data)
+        return _masked(data, spans).decode("utf-8", "surrogatepass") if spans else text
+
+    def _spans(self, data: bytes) -> list[Span]:
+        """Where secrets stand, in order; what overlaps is one."""
+        found = list(self._plain.places(data))
+        if self._encoded.is_in(letters(data)):
+            view = letters_view(data)
+            for begin, end in self._encoded.places(view.content):
+                found.append((view.begin(begin), with_padding(data, view.end(end - 1))))
+        if self._may_be_escaped(data):
+            view = unescaped(data)
+            for begin, end in self._escaped.places(view.content):
+                found.append((view.begin(begin), view.end(end - 1)))
+        return _joined(found)
+
+    def _may_be_escaped(self, data: bytes) -> bool:
+        """Whether it is worth the time to undo the escapes: most of what has any has nothing of a secret."""
+        if not has_escapes(data):
+            return False
+        return any(anchor in data for anchor in self._anchors) or is_needlessly_escaped(data)
 
     async def stream(self, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """A body without secrets, also where one begins in one piece and ends in the next."""
-        forms = sorted((form.encode() for form in self._forms), key=len, reverse=True)
-        pattern = re.compile(b"|".join(map(re.escape, forms)))
         held = b""
         async for piece in pieces:
             held += piece
-            last = 0
-            if any(form in held for form in forms):  # many times faster than the pattern where there is none
-                *_, last = [0, *(found.end() for found in pattern.finditer(held))]
+            spans = self._spans(held)
             # What could still be the beginning of a secret waits for the next piece.
-            cut = max(last, len(held) - len(forms[0]) + 1)
-            yield pattern.sub(MASK.encode(), held[:cut]) if last else held[:cut]
+            cut = self._unfinished(held)
+            # So does a secret that a longer one may begin with.
+            cut = min([cut, *(begin for begin, end in spans if begin < cut < end)])
+            yield _masked(held[:cut], [span for span in spans if span[1] <= cut])
             held = held[cut:]
-        yield pattern.sub(MASK.encode(), held)
+        yield _masked(held, self._spans(held))
 
     def cut_text(self, text: str) -> str:
         """A text that was cut: at its ends, and where it says so, may be a piece of a secret."""
-        if not self._forms:
+        if not self._texts:
             return text
         parts = CUT.split(self.text(text))
         parts[::2] = [self._without_pieces(part) for part in parts[::2]]
@@ -144,42 +171,65 @@ class Redactor:
 
     def _without_pieces(self, part: str) -> str:
         """Without the end of a secret at its beginning and the beginning of one at its end."""
-        for form in self._forms:
-            if len(form) <= SHORTEST_PIECE or len(part) < SHORTEST_PIECE:
+        data = part.encode("utf-8", "surrogatepass")
+        complete = without_incomplete(data)
+        views = [(View(data, []), self._plain, 0), (letters_view(complete), self._encoded, ESCAPE_LEFT)]
+        if has_escapes(data):
+            views.append((unescaped(complete), self._escaped, ESCAPE_LEFT))
+        first, last = 0, len(data)
+        for view, sought, extra in views:
+            content = view.content
+            if len(content) < SHORTEST_PIECE:
                 continue
-            if part in form:
+            if any(content in form for form in sought.forms):
                 return MASK
-            end = part.find(form[-SHORTEST_PIECE:], 0, len(form)) + SHORTEST_PIECE
-            if end >= SHORTEST_PIECE and form.endswith(part[:end]):
-                part = MASK + part[end:]
-            begin = self._beginning(part, form, SHORTEST_PIECE)
-            if begin < len(part):
-                part = part[:begin] + MASK
-        return part
-
-    @staticmethod
-    def _beginning(text: str, form: str, least: int) -> int:
-        """Where at the end of a text a secret begins of which at least so much is there; else its length."""
-        begin = text.find(form[:least], max(0, len(text) - len(form) + 1))
-        while begin >= 0 and not form.startswith(text[begin:]):
-            begin = text.find(form[:least], begin + 1)
-        return len(text) if begin < 0 else begin
+            end = max((_piece_at_begin(content, form, extra) for form in sought.forms), default=0)
+            if end:
+                first = max(first, view.end(end - 1))
+            begin = sought.unfinished(content, SHORTEST_PIECE)
+            if begin < len(content):
+                last = min(last, view.begin(begin))
+        if first >= last:
+            return MASK if data else ""
+        left = data[first:last].decode("utf-8", "surrogatepass")
+        return f"{MASK if first else ''}{left}{MASK if last < len(data) else ''}"
 
     def unfinished(self, text: str) -> int:
         """Where at the end of a text something begins that may become a secret; else its length.
 
-        Whatever follows a line break is told apart by lines, which are searched for on their own.
+        Whatever follows a line break is told apart by lines, which are searched for on their own; but base64
+        goes on in the next line.
         """
-        first = text.rfind("\n") + 1
-        line = text[first:]
-        return first + min((self._beginning(line, form, 1) for form in self._forms), default=len(line))
+        tail = text[-self._reach() :].encode("utf-8", "surrogatepass")
+        at = self._unfinished(tail, tail.rfind(b"\n") + 1)
+        return len(text) - len(tail[at:].decode("utf-8", "surrogatepass"))
+
+    def _reach(self) -> int:
+        """The most characters that a secret may take, however it is written."""
+        return WIDEST * max(self._plain.longest, self._escaped.longest, self._encoded.longest, 1)
+
+    def _unfinished(self, data: bytes, line: int = 0) -> int:
+        """`line`: where the last line begins, if it matters."""
+        skipped = max(line, len(data) - self._reach())
+        last = data[skipped:]
+        complete = without_incomplete(last)
+        found = min(self._plain.unfinished(last), len(complete), self._base64_at_end(complete, 1))
+        if has_escapes(last):
+            view = unescaped(complete)
+            found = min(found, view.begin(self._escaped.unfinished(view.content)))
+        return min(skipped + found, self._base64_at_end(data, SHORTEST_PIECE)) if line else skipped + found
+
+    def _base64_at_end(self, data: bytes, least: int) -> int:
+        flat = letters(data)
+        at = self._encoded.unfinished(flat, least)
+        return len(data) if at == len(flat) else letters_view(data).begin(at)
 
     def outcome(self, outcome: dict[str, Any]) -> dict[str, Any]:
         """An outcome as data; what tells of an error was cut by whoever told it."""
         found: dict[str, Any] = self.data(outcome)
-        if not self._forms or found.get("error") is None:
+        if not self._texts or found.get("error") is None:
             return found
-        found["error"] = self._cut_data(found["error"])
+        found = found | {"error": self._cut_data(found["error"])}
         if isinstance(found["result"], str):
             found["result"] = self.cut_text(found["result"])
         return found
@@ -192,13 +242,105 @@ class Redactor:
         return [self._cut_data(item) for item in value] if isinstance(value, list) else value
 
     def data(self, value: Any) -> Any:  # noqa: ANN401 - plain data
-        """The value without secrets; keys are searched too."""
-        if not self._forms:
+        """The value without secrets; keys are searched too, and a number that is one becomes a text."""
+        if not self._texts:
             return value
         if isinstance(value, str):
             return self.text(value)
+        # All texts at once: each search costs the same for a short text as for a long one.
+        texts: list[str] = []
+        _gather(value, texts)
+        whole = BETWEEN.join(texts)
+        masked = self.text(whole)
+        if masked == whole and not self._numbers:
+            return value
+        parts = masked.split(BETWEEN)
+        # They, or a secret, may hold what stands between them.
+        if len(parts) != len(texts) or whole.count(BETWEEN) != len(texts) - 1:
+            parts = [self.text(text) for text in texts]
+        return self._rebuilt(value, iter(parts))
+
+    def _rebuilt(self, value: Any, texts: Iterator[str]) -> Any:  # noqa: ANN401 - plain data
+        """The value with other texts, in the order of `_gather`."""
+        if isinstance(value, str):
+            return next(texts)
         if isinstance(value, dict):
-            return {self.text(key): self.data(item) for key, item in value.items()}
+            return {next(texts): self._rebuilt(item, texts) for item in value.values()}
         if isinstance(value, list):
-            return [self.data(item) for item in value]
+            return [self._rebuilt(item, texts) for item in value]
+        if isinstance(value, int | float) and _number_text(value) in self._numbers:
+            return MASK
         return value
+
+
+def _secrets_in(value: object, name: str) -> Iterator[tuple[str, str]]:
+    """The texts that are to be kept out of what is written, and what to call each."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if isinstance(item, int | float) and not isinstance(item, bool):
+                text = str(item)
+                if key not in PUBLIC_FIELDS and (len(text) >= SHORTEST or key in SECRET_FIELDS):
+                    yield text, f"{name}.{key}"
+            elif not (key in PUBLIC_FIELDS and isinstance(item, str) and len(item) < SHORTEST):
+                yield from _secrets_in(item, f"{name}.{key}")
+    elif isinstance(value, list):
+        for item in value:
+            yield from _secrets_in(item, name)
+    elif isinstance(value, str):
+        yield value, name
+    elif isinstance(value, int | float) and len(str(value)) >= SHORTEST and name not in PUBLIC_FIELDS:
+        yield str(value), name
+
+
+def _gather(value: Any, texts: list[str]) -> None:  # noqa: ANN401 - plain data
+    if isinstance(value, str):
+        texts.append(value)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            texts.append(key)
+            _gather(item, texts)
+    elif isinstance(value, list):
+        for item in value:
+            _gather(item, texts)
+
+
+def _number_in(text: str) -> str | None:
+    """How data writes the number that a text is; None: it is none, or too short for a secret."""
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            found = _number_text(kind(text))
+            return found if len(found) >= SHORTEST else None
+    return None
+
+
+def _number_text(number: float) -> str:
+    """One text for the same number, whether it is whole by its type or by chance."""
+    return str(int(number)) if isinstance(number, float) and number.is_integer() else str(number)
+
+
+def _joined(spans: list[Span]) -> list[Span]:
+    joined: list[Span] = []
+    for begin, end in sorted(spans):
+        if joined and begin < joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((begin, end))
+    return joined
+
+
+def _masked(data: bytes, spans: list[Span]) -> bytes:
+    parts: list[bytes] = []
+    copied = 0
+    for begin, end in spans:
+        parts += (data[copied:begin], MASK.encode())
+        copied = end
+    return b"".join([*parts, data[copied:]])
+
+
+def _piece_at_begin(data: bytes, form: bytes, extra: int) -> int:
+    """To where the end of a form goes that stands at the beginning, or after a bit of something cut; or 0."""
+    if len(form) <= SHORTEST_PIECE:
+        return 0
+    end = data.find(form[-SHORTEST_PIECE:], 0, len(form) + extra) + SHORTEST_PIECE
+    skips = range(min(extra, end - SHORTEST_PIECE) + 1)
+    return end if end >= SHORTEST_PIECE and any(form.endswith(data[skip:end]) for skip in skips) else 0
