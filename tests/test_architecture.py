@@ -16,7 +16,7 @@ from tests.gates.imports import Architecture, violations
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 
 ROWS = (
-    ("errors", "ids", "settings"),
+    ("errors", "ids", "private_folders", "settings"),
     ("records",),
     ("template",),
     ("playbook",),

@@ -74,6 +74,7 @@ def test_docker_compose_reads_the_compose_file() -> None:
         "NOETL_IMAGE": "noetl",
         "POSTGRES_PASSWORD": "a",
         "NATS_TOKEN": "b",
+        "NATS_WORKER_TOKEN": "c",
         "PATH": "/usr/bin:/usr/local/bin",
     }
     checked = subprocess.run(
@@ -124,6 +125,20 @@ def test_workers_are_not_told_where_the_database_is() -> None:
         if each["metadata"]["name"] == "noetl-worker" and each["kind"] == "Deployment"
     )
     assert "noetl-server" not in str(worker)
+
+
+def test_workers_and_servers_have_different_logins_at_nats() -> None:
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text("utf-8"))["services"]
+    secrets = {
+        each["metadata"]["name"]: each["stringData"] for each in documents() if each["kind"] == "Secret"
+    }
+    for server, worker in [
+        (services["server"]["environment"], services["worker"]["environment"]),
+        (secrets["noetl-server"], secrets["noetl-worker"]),
+    ]:
+        assert server["NOETL_NATS"].startswith("nats://server:")
+        assert worker["NOETL_NATS"].startswith("nats://worker:")
+        assert server["NOETL_NATS"].split("@")[0][14:] != worker["NOETL_NATS"].split("@")[0][14:]
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")

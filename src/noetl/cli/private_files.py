@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from noetl.errors import UsageError
+from noetl.private_folders import make_private
 
 
 def config_folder(environment: Mapping[str, str]) -> Path:
@@ -41,7 +42,7 @@ def write_private(path: Path, content: bytes) -> None:
     """Whole or not at all, and readable by its owner alone from the first byte on."""
     beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(path.parent)
         beside.unlink(missing_ok=True)
         handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with open(handle, "wb") as file:

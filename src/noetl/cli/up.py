@@ -65,7 +65,7 @@ def _start(cluster: Cluster, port: int, workers: int | None, slots: int | None) 
         number = abs(wanted - before)
         done = "starting" if wanted > before else "draining"
         _say(f"{done} {number} worker{'s' if number > 1 else ''}")
-    scale(cluster.folder, wanted, WorkerOptions(slots=slots, environment=cluster.environment()))
+    scale(cluster.folder, wanted, WorkerOptions(slots=slots, environment=cluster.worker_environment()))
     print(_told(cluster))
     return 0
 

@@ -124,7 +124,7 @@ def run_worker(wanted: Wanted) -> None:
 
 
 async def _work(wanted: Wanted) -> None:
-    await asyncio.to_thread(remove_abandoned_once)
+    remove_abandoned_once()
     async with _source(wanted) as (control, bus, bodies):
         worker = Worker(
             control,

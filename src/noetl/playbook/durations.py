@@ -1,5 +1,5 @@
 """Durations, under the name that those know who read playbooks; they are parsed in `records/durations.py`."""
 
-from noetl.records.durations import AS_WRITTEN, parse_duration, write_duration
+from noetl.records.durations import AS_WRITTEN, LONGEST, parse_duration, write_duration
 
-__all__ = ["AS_WRITTEN", "parse_duration", "write_duration"]
+__all__ = ["AS_WRITTEN", "LONGEST", "parse_duration", "write_duration"]

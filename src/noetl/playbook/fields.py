@@ -219,7 +219,7 @@ class Fields:
             "value.duration",
             node,
             f"`{name}` of {self.what} is not a duration",
-            "seconds as a number, or with a unit: `250ms`, `5s`, `2m`, `1h`, `1d`",
+            "seconds as a number, or with a unit: `250ms`, `5s`, `2m`, `1h`, `1d`; at most 100 years",
         )
         return None
 

@@ -3,7 +3,8 @@
 The token is stored nowhere; sessions are found by its digest. Each use moves the end on, up to a limit that
 is set when the session begins. They are kept in NATS K/V (`KeyValueSessions`), or in the `session` table
 where NATS is not configured (`TableSessions`); the rules here are the same for both. The end written into
-the value decides: what a store removes late is over all the same.
+the value decides: what a store removes late is over all the same. So does the limit, which is counted from
+when the session began: one that somebody else wrote does not last longer than those that are made here.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ LONGEST_SECONDS: Final = 7 * 86_400.0
 """How long it lasts however much it is used."""
 SLIDE_EVERY_SECONDS: Final = 60.0
 """A use is written down at most this often."""
+CLOCKS_DIFFER_SECONDS: Final = 300.0
+"""How far the clocks of two servers may be apart."""
 RANDOM_BYTES: Final = 32
 FORM: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 BUCKET: Final = "noetl_sessions"
@@ -203,9 +206,16 @@ class Sessions:
         if found is None:
             return None
         session = msgspec.json.decode(found[0], type=Session)
-        if seconds_of(session.expires_at) <= self._clock.now():
+        if not self._is_on(session, self._clock.now()):
             return None
         return HeldSession(session, found[1])
+
+    def _is_on(self, session: Session, now: float) -> bool:
+        """Whether it is not over yet, by its end and by the limit that holds whatever end was written."""
+        began = seconds_of(session.created_at)
+        if began > now + CLOCKS_DIFFER_SECONDS:
+            return False
+        return now < min(seconds_of(session.expires_at), began + self._longest_seconds)
 
     async def _write(self, digest: str, held: HeldSession, wanted: Session, now: float) -> HeldSession | None:
         """Writes a session with its end moved on; None where it is another by now."""

@@ -135,6 +135,10 @@ class Tokens:
             await self._store.use_token(row.token_id, now)
         return _shown(row)
 
+    def has_met(self, text: str) -> bool:
+        """Whether it was good when it was last looked up here: what was not may be a guess."""
+        return digest_of(text) in self._known
+
     async def list(self) -> list[Token]:
         """All of them, the oldest first, revoked ones included."""
         return [_shown(row) for row in await self._store.tokens()]

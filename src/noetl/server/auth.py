@@ -15,6 +15,7 @@ from litestar.types import Scope
 
 from noetl.records.report import PROTOCOL
 from noetl.registry.roles import allows
+from noetl.registry.tokens import Token
 from noetl.server.browsers import check_browser
 from noetl.server.parts import Caller, Parts
 from noetl.server.policies import PUBLIC, policy_of
@@ -26,6 +27,7 @@ from noetl.server.problems import (
     RateExceededError,
 )
 from noetl.server.rates import Rates
+from noetl.store.protocol import StoreError
 
 CALLER: Final = "noetl.caller"
 """The key of the caller in the scope of a request."""
@@ -35,6 +37,8 @@ PROTOCOL_HEADER: Final = "noetl-protocol"
 SCHEME: Final = "bearer "
 
 Connection = ASGIConnection[Any, Any, Any, Any]
+
+_log = structlog.get_logger("noetl.server")
 
 
 class Guard:
@@ -54,7 +58,12 @@ class Guard:
         policy = policy_of(method, template)
         address = scope.get("client")
         host = address[0] if address else ""
-        caller = await self._caller(headers, host)
+        try:
+            caller = await self._caller(headers, host)
+        except StoreError:
+            if policy is None or policy.permission != PUBLIC:
+                raise
+            caller = NOBODY  # whether the server can work is told all the same
         scope[CALLER] = caller  # type: ignore[typeddict-unknown-key]
         structlog.contextvars.bind_contextvars(caller=caller.name)
         if policy is None:
@@ -75,27 +84,68 @@ class Guard:
         if not self._parts.options.auth:
             check_browser(headers, self._parts.options)
             return LOCAL
-        given = headers.get("authorization")
-        if given is None:
+        text = bearer_of(headers)
+        if text is None:
             return NOBODY
-        if not given.lower().startswith(SCHEME):
-            raise InvalidTokenError("the Authorization header has no bearer token")
-        # A wrong token is counted against the address it came from: guessing must not be free.
-        token = await self._parts.tokens.verify(given[len(SCHEME) :].strip())
+        token = await self._verified(text, host)
         if token is None:
-            self._count(host, NOBODY, for_workers=False)
             raise InvalidTokenError("the token is not known, or it has expired or was revoked")
         return Caller(token.name, token.role, pools=token.pools)
 
+    async def _verified(self, text: str, host: str) -> Token | None:
+        """The token, where it is one; a wrong one is counted against the address it came from.
+
+        What may be a guess is counted before the database is asked: guessing must not be free, and must not
+        keep the database busy. A token in use is no guess, so that nobody who guesses from behind the same
+        proxy can lock it out.
+        """
+        is_met = self._parts.tokens.has_met(text)
+        if not is_met:
+            self._count(host, NOBODY, for_workers=False)
+        try:
+            token = await self._parts.tokens.verify(text)
+        except StoreError as error:
+            if not is_met:
+                self._people.give_back(_counted_as(host, NOBODY))
+            # Who this is could not be found out, so nothing is told of the database.
+            _log.warning("a token could not be looked up", error=error.message)
+            raise StoreError("the token cannot be looked up now: the store does not answer") from error
+        if token is None and is_met:
+            self._count(host, NOBODY, for_workers=False)
+        elif token is not None and not is_met:
+            self._people.give_back(_counted_as(host, NOBODY))
+        return token
+
     def _count(self, host: str, caller: Caller, *, for_workers: bool) -> None:
         rates = self._workers if for_workers and caller is not NOBODY else self._people
-        key = f"token {caller.name}" if caller is not NOBODY else f"address {host}"
-        wait = rates.wait_of(key)
+        wait = rates.wait_of(_counted_as(host, caller))
         if wait > 0.0:
+            whose = "from this address" if caller is NOBODY else "with this token"
             raise RateExceededError(
-                "too many requests with this token; slow down",
+                f"too many requests {whose}; slow down",
                 headers={"Retry-After": str(max(1, round(wait + 0.5)))},
             )
+
+
+def _counted_as(host: str, caller: Caller) -> str:
+    return f"token {caller.name}" if caller is not NOBODY else f"address {host}"
+
+
+def bearer_of(headers: Mapping[str, str]) -> str | None:
+    """The token that a request was sent with."""
+    given = headers.get("authorization")
+    if given is None:
+        return None
+    if not given.lower().startswith(SCHEME):
+        raise InvalidTokenError("the Authorization header has no bearer token")
+    return given[len(SCHEME) :].strip()
+
+
+async def is_still_good(parts: Parts, text: str | None) -> bool:
+    """Whether a token that was admitted is good yet: for answers that outlast their request by far."""
+    if not parts.options.auth:
+        return True
+    return text is not None and await parts.tokens.verify(text) is not None
 
 
 def caller_of(scope: Mapping[str, object]) -> Caller:

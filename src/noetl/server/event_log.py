@@ -16,6 +16,7 @@ from noetl.client.connection import EVENT_STREAM
 from noetl.client.wire import Accepted, EventPage, EventView, OutsideEvent, Vocabulary
 from noetl.records.event import Event
 from noetl.records.vocabulary import canonical_words, v2_words
+from noetl.server.auth import bearer_of, is_still_good
 from noetl.server.executions import ExecutionPath, accepted, found_row
 from noetl.server.parts import Given, Parts
 from noetl.server.problems import RequestError
@@ -54,7 +55,7 @@ async def events(
             # The one answer that ends the reconnecting of a browser's EventSource.
             return Response(None, status_code=204)
         return Stream(
-            event_stream(parts, execution_id, after, vocabulary),
+            event_stream(parts, execution_id, after, vocabulary, bearer_of(request.headers)),
             media_type=EVENT_STREAM,
             headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"},
         )
@@ -80,9 +81,10 @@ def _resumed(last_event_id: str | None, after: int) -> int:
 
 
 async def event_stream(
-    parts: Parts, execution_id: str, after: int, vocabulary: Vocabulary
+    parts: Parts, execution_id: str, after: int, vocabulary: Vocabulary, token: str | None
 ) -> AsyncIterator[bytes]:
-    """Every event after a place, until the last one of the execution or until the server stops."""
+    """Every event after a place, until the last one of the execution, until the server stops, or until the
+    token with which it was asked for is over."""
     words = WORDS[vocabulary]
     quiet, look = 0.0, SHORT_LOOK
     with parts.observer.feed.watching(execution_id) as grown:
@@ -90,6 +92,8 @@ async def event_stream(
         while not parts.stopping.is_set():
             grown.clear()
             page = await parts.store.events(execution_id, after, limit=STREAM_PAGE)
+            if not await is_still_good(parts, token):
+                return
             for event in page:
                 yield sent_event(event, words)
             if page:

@@ -33,3 +33,9 @@ class Rates:
         if len(self._buckets) > MOST_CALLERS:
             self._buckets.popitem(last=False)
         return 0.0 if allowed else (1.0 - left) / self._per_second
+
+    def give_back(self, caller: str) -> None:
+        """Undoes one request that was taken, and turned out to be none to count."""
+        if caller in self._buckets:
+            left, since = self._buckets[caller]
+            self._buckets[caller] = (min(self._burst, left + 1.0), since)

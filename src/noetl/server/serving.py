@@ -53,7 +53,14 @@ async def serve(app: Api, *, sockets: list[socket.socket] | None = None) -> None
     options = app.parts.options
     check_exposure(options)
     configure_logs(options.log_level)
-    config = uvicorn.Config(
+    if not options.auth:
+        _log.warning("nobody is asked for a token", host=options.host, insecure=options.insecure)
+    await GentleServer(configured(app), app).serve(sockets=sockets)
+
+
+def configured(app: Api) -> uvicorn.Config:
+    options = app.parts.options
+    return uvicorn.Config(
         app,
         host=options.host,
         port=options.port,
@@ -65,7 +72,6 @@ async def serve(app: Api, *, sockets: list[socket.socket] | None = None) -> None
         timeout_graceful_shutdown=options.shutdown_seconds,
         timeout_keep_alive=75,
         server_header=False,
+        # Whoever asks could name another address each time, and so be counted as another caller each time.
+        proxy_headers=False,
     )
-    if not options.auth:
-        _log.warning("nobody is asked for a token", host=options.host, insecure=options.insecure)
-    await GentleServer(config, app).serve(sockets=sockets)

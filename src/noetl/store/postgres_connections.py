@@ -17,11 +17,10 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, TypeAlias
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
-from noetl.store.postgres_errors import refusal, shown_address
+from noetl.store.postgres_errors import address_parts, refusal, shown_address
 from noetl.store.protocol import STATEMENT_SECONDS, StoreError
 
 Connection: TypeAlias = psycopg.AsyncConnection[DictRow]
@@ -46,7 +45,7 @@ logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
 
 def settings_of(url: str) -> dict[str, Any]:
     """What every connection is opened with; what the address says itself goes before."""
-    given = conninfo_to_dict(url)
+    given = address_parts(url)
     wished = {
         "connect_timeout": CONNECT_SECONDS,
         "application_name": "noetl",
@@ -73,7 +72,7 @@ async def limit_statements(connection: Connection, url: str, seconds: float) -> 
 
     By a statement, not by an option of the connection: poolers between us and the server refuse those.
     """
-    if "statement_timeout" not in str(conninfo_to_dict(url).get("options") or ""):
+    if "statement_timeout" not in str(address_parts(url).get("options") or ""):
         with limited(connection, CONNECT_SECONDS):
             milliseconds = str(max(1, round(seconds * 1000)))
             await connection.execute("SELECT set_config('statement_timeout', %s, false)", (milliseconds,))

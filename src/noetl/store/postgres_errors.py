@@ -5,7 +5,7 @@ Everything the driver raises becomes a StoreError here. Nothing here knows what 
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -48,11 +48,36 @@ _LOST: Final = (
 )
 
 
+def address_parts(url: str) -> dict[str, Any]:
+    """What an address says; StoreError, in which nothing of it stands, where it cannot be read.
+
+    The driver's words quote what they stumbled over, which is the password as often as not. An address
+    whose password is not encoded may also be read, as one of another host: then parts of the password
+    would stand where a host, a port or a database is named.
+    """
+    try:
+        parts = conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        raise _unreadable() from None
+    host, port, name = (str(parts.get(each) or "") for each in ("host", "port", "dbname"))
+    is_port = port.replace(",", "0").isdecimal() or not port
+    if not is_port or "@" in host[1:] or ("@" in name and "user" not in parts):
+        raise _unreadable()
+    return parts
+
+
+def _unreadable() -> StoreError:
+    return StoreError(
+        "The address of the store cannot be read. Write `postgresql://user:password@host:5432/database`, and "
+        "`@`, `/`, `%` and spaces in a password as %40, %2F, %25 and %20."
+    )
+
+
 def shown_address(url: str) -> str:
     """Where the database is, without user and password."""
     try:
-        parts = conninfo_to_dict(url)
-    except psycopg.Error:
+        parts = address_parts(url)
+    except StoreError:
         return "PostgreSQL"
     host, port = parts.get("host") or parts.get("hostaddr") or "localhost", parts.get("port") or 5432
     name = parts.get("dbname") or parts.get("user") or ""
@@ -61,12 +86,9 @@ def shown_address(url: str) -> str:
 
 def refusal(error: psycopg.Error, url: str) -> StoreError:
     """For an attempt to connect that failed."""
-    said = " ".join(str(error).split())
     if isinstance(error, psycopg.ProgrammingError):
-        return StoreError(
-            f"The address of the store cannot be read ({said}). Write "
-            "`postgresql://user:password@host:5432/database`."
-        )
+        return _unreadable()
+    said = " ".join(str(error).split())
     for text, advice in _REFUSALS:
         if text in said and ("does not exist" in said or text.strip() not in ("role", "database")):
             return StoreError(f"{shown_address(url)}: {advice} ({said}).")

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
+from noetl.private_folders import begin_private, make_private
 from noetl.store.codec import decode_json
 from noetl.store.protocol import StoreError
 from noetl.store.queries import migrations, queries
@@ -58,7 +59,7 @@ def _prepare(path: Path, *, create: bool, busy_seconds: float) -> None:
         if not create:
             raise StoreError(f"There is no database at {path}. Name another with --store.")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_private(path.parent)
         except OSError as refused:
             raise StoreError(
                 f"There can be no database at {path} ({refused.strerror}). Choose another place for it."
@@ -67,6 +68,7 @@ def _prepare(path: Path, *, create: bool, busy_seconds: float) -> None:
         return
     lock = OwnerLock(path)
     try:
+        begin_private(path)  # the journals beside it get its mode
         with driver_errors(path), contextlib.closing(connect(path, busy_seconds=busy_seconds)) as connection:
             check_schema(connection, path)
             keep_log_ahead(connection, path)

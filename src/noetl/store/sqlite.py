@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from noetl.errors import NoetlError
 from noetl.ids import timestamp
+from noetl.private_folders import begin_private, make_private
 from noetl.records.event import Event
 from noetl.store.codec import decode_event, decode_iteration_result, decode_json, encode_json
 from noetl.store.leases import lease_end, waiting_order
@@ -89,7 +90,7 @@ def _look_at(path: Path, *, create: bool) -> None:
             raise StoreError(
                 f"There is no database at {path}. Run a playbook with it first, or name another."
             )
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private(path.parent)
     except OSError as refused:
         raise StoreError(
             f"There can be no database at {path} ({refused.strerror}). Choose another place for it."
@@ -97,6 +98,8 @@ def _look_at(path: Path, *, create: bool) -> None:
 
 
 def _open(path: Path | None, lock: OwnerLock | None, *, owner: bool, busy_seconds: float) -> SqliteStore:
+    if owner and path is not None:
+        begin_private(path)  # the journals beside it get its mode
     with driver_errors(path):
         connection = connect(path, busy_seconds=busy_seconds)
         try:

@@ -6,6 +6,7 @@ knows what is stored.
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,8 +46,8 @@ def database_path(url: str) -> Path | None:
     prefix = "sqlite:///"
     if not url.startswith(prefix) or not url.removeprefix(prefix) or "\0" in url:
         raise StoreError(
-            f"`{url}` is no address of a SQLite database. Write `sqlite:///folder/file.db`, with a fourth "
-            "slash for an absolute path, or `sqlite:///:memory:`."
+            f"{_scheme(url)} is no address of a SQLite database. Write `sqlite:///folder/file.db`, with a "
+            "fourth slash for an absolute path, or `sqlite:///:memory:`."
         )
     place = url.removeprefix(prefix)
     if place == MEMORY:
@@ -56,6 +57,12 @@ def database_path(url: str) -> Path | None:
         return Path(place).resolve()
     except (OSError, RuntimeError) as refused:
         raise StoreError(f"`{url}` leads nowhere ({refused}). Choose another place.") from refused
+
+
+def _scheme(url: str) -> str:
+    """An address as far as it holds no secret: it may be meant for another database, with its password."""
+    scheme = re.match(r"[A-Za-z][A-Za-z0-9+.-]*(?=://)", url)
+    return "What was given" if scheme is None else f"`{scheme[0]}://…`"
 
 
 def store_error(error: sqlite3.Error, path: Path | None) -> StoreError:

@@ -16,6 +16,7 @@ import threading
 from pathlib import Path
 from typing import Final
 
+from noetl.private_folders import FILE_MODE
 from noetl.store.protocol import StoreError
 
 _held: Final[dict[tuple[Path, int], int]] = {}
@@ -100,7 +101,7 @@ def _lock_file(database: Path) -> Path:
 
 def _open(file: Path, database: Path) -> int:
     try:
-        return os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        return os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     except OSError as refused:
         raise StoreError(
             f"{database} cannot be opened for writing: the lock beside it cannot be made "

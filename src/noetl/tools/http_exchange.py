@@ -175,6 +175,8 @@ async def _follow(
                 if followed == way.redirects:
                     break
                 await _discard(response)
+                if request.takes_its_body_elsewhere(response.status, target):
+                    raise _body_kept(request, target)
                 request = request.redirected(response.status, target)
             finally:
                 response.release()
@@ -239,6 +241,15 @@ def _target(response: Response, request: Request) -> URL | None:
         ) from None
     # Another party does not choose which credentials are sent.
     return target.with_user(None).with_fragment(None)
+
+
+def _body_kept(request: Request, target: URL) -> CallFailedError:
+    """A body holds credentials as often as a header does, and nothing says which of its parts they are."""
+    return CallFailedError(
+        "http.redirects",
+        f"{name_of(request.url)} redirects to {target.origin()}, another origin, and the body of a "
+        f"{request.method} does not follow there: if it is meant to, write the address there as `url`",
+    )
 
 
 async def _discard(response: Response) -> None:

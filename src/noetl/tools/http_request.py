@@ -8,11 +8,12 @@ names the field and never the value, which may be a secret.
 from __future__ import annotations
 
 import base64
+import mimetypes
 import re
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import aiohttp
 import msgspec
@@ -21,7 +22,7 @@ from yarl import URL
 
 from noetl import __version__
 from noetl.records.protocols import ToolCall, ToolContext
-from noetl.tools.paths import PathRefusedError, under
+from noetl.tools.paths import PathRefusedError, open_under, under
 
 TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 BREAKS_A_LINE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
@@ -57,7 +58,7 @@ class Request(msgspec.Struct, frozen=True):
             for name, value in self.form:
                 multipart.add_field(name, value)
             for each in self.files:
-                content = each.content if each.path is None else each.path.open("rb")
+                content = each.content if each.path is None else each.opened(each.path)
                 multipart.add_field(
                     each.field, content, filename=each.filename, content_type=each.content_type
                 )
@@ -66,19 +67,24 @@ class Request(msgspec.Struct, frozen=True):
             return aiohttp.FormData(list(self.form))
         return self.body
 
+    def takes_its_body_elsewhere(self, status: int, url: URL) -> bool:
+        """Whether following a redirect would show the body to an origin that it was not meant for."""
+        has_body = bool(self.files or self.form or self.body)
+        return has_body and not self._becomes_get(status) and url.origin() != self.url.origin()
+
     def redirected(self, status: int, url: URL) -> Request:
         """The request after a redirect: a GET where the status says so, without credentials elsewhere."""
         headers = self.headers.copy()
-        becomes_get = (status == 303 and self.method != "HEAD") or (
-            status in (301, 302) and self.method == "POST"
-        )
         if url.origin() != self.url.origin():
             for name in {each for each in headers if each.lower() not in KEPT_ACROSS_ORIGINS}:
                 headers.popall(name, None)
-        if not becomes_get:
+        if not self._becomes_get(status):
             return Request(self.method, url, headers, self.body, self.form, self.files)
         headers.popall("Content-Type", None)
         return Request("GET", url, headers)
+
+    def _becomes_get(self, status: int) -> bool:
+        return (status == 303 and self.method != "HEAD") or (status in (301, 302) and self.method == "POST")
 
 
 class File(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +92,14 @@ class File(msgspec.Struct, frozen=True, kw_only=True):
     filename: str
     content_type: str | None
     content: bytes = b""
+    folder: Path = Path()
     path: Path | None = None
+
+    def opened(self, path: Path) -> BinaryIO:
+        try:
+            return open_under(self.folder, str(path))
+        except (PathRefusedError, FileNotFoundError):
+            raise RequestError(f"`files.{self.field}`: the file is not there any more") from None
 
 
 def name_of(url: URL) -> str:
@@ -206,7 +219,8 @@ def _file(field: str, written: object, folder: Path) -> File:
             raise RequestError(f"`files.{field}`: {refused}") from None
         if not path.is_file():
             raise RequestError(f"`files.{field}`: there is no such file in the execution's folder")
-        return File(field=field, filename=path.name, content_type=None, path=path)
+        content_type = mimetypes.guess_type(path.name)[0]
+        return File(field=field, filename=path.name, content_type=content_type, folder=folder, path=path)
     if not isinstance(written, Mapping) or written.get("content") is None:
         raise RequestError(f"`files.{field}` is neither a path nor a mapping with `content`")
     filename = str(written.get("filename") or field)

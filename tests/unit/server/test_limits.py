@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import httpx
 import pytest
 
 from noetl.records.report import PROTOCOL
+from noetl.registry.tokens import Token
 from noetl.server.options import ServerOptions
 from noetl.server.rates import Rates
+from noetl.server.serving import configured
 from tests.contract.control.replicas import Replica
 from tests.unit.server.conftest import Play
 
@@ -59,6 +62,67 @@ def test_guessing_tokens_is_counted_by_address(play: Play) -> None:
     async def scenario(server: Replica) -> None:
         async with server.client("noetl_" + "x" * 43) as client:
             statuses = [(await client.get("/api/catalog")).status_code for _ in range(4)]
+        assert statuses == [401, 401, 429, 429]
+
+    play(scenario, ServerOptions(requests_per_second=0.01, request_burst=2))
+
+
+def counted(server: Replica, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every token that the registry is asked about from now on."""
+    asked: list[str] = []
+    verify = server.tokens.verify
+
+    async def counting(text: str) -> Token | None:
+        asked.append(text)
+        return await verify(text)
+
+    monkeypatch.setattr(server.tokens, "verify", counting)
+    return asked
+
+
+def test_whoever_guesses_too_often_is_refused_before_the_database_is_asked(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(server: Replica) -> None:
+        asked = counted(server, monkeypatch)
+        for number in range(5):
+            async with server.client("noetl_" + str(number) * 43) as client:
+                await client.get("/api/catalog")
+        assert len(asked) == 2
+
+    play(scenario, ServerOptions(requests_per_second=0.01, request_burst=2))
+
+
+def test_a_good_token_is_not_counted_as_a_guess_and_one_in_use_goes_on_while_others_guess(play: Play) -> None:
+    async def scenario(server: Replica) -> None:
+        good = [await server.token("viewer", f"viewer{number}") for number in range(4)]
+        for each in good[:3]:
+            async with server.client(each) as client:
+                assert (await client.get("/api/catalog")).status_code == 200
+        async with server.client("noetl_" + "x" * 43) as client:
+            statuses = [(await client.get("/api/catalog")).status_code for _ in range(3)]
+        assert statuses == [401, 401, 429]
+        async with server.client(good[0]) as client:
+            assert (await client.get("/api/catalog")).status_code == 200
+        async with server.client(good[3]) as client:
+            assert (await client.get("/api/catalog")).status_code == 429
+
+    play(scenario, ServerOptions(requests_per_second=0.01, request_burst=2))
+
+
+def test_another_address_in_a_header_does_not_make_another_caller(play: Play) -> None:
+    async def scenario(server: Replica) -> None:
+        config = configured(server.app)
+        config.load()
+        transport = httpx.ASGITransport(app=config.loaded_app, client=("127.0.0.1", 5))
+        statuses = []
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8082") as client:
+            for number in range(4):
+                headers = {
+                    "Authorization": "Bearer noetl_" + str(number) * 43,
+                    "X-Forwarded-For": f"192.0.2.{number}",
+                }
+                statuses.append((await client.get("/api/catalog", headers=headers)).status_code)
         assert statuses == [401, 401, 429, 429]
 
     play(scenario, ServerOptions(requests_per_second=0.01, request_burst=2))

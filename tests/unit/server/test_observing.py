@@ -18,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from noetl.playbook.load import load
 from noetl.records.event import Event
 from noetl.server.metrics import Metrics, TaskKinds, task_kinds
+from noetl.server.options import ServerOptions
 from noetl.server.request_log import configure_logs
 from noetl.server.tracing import Span, Tracer, is_traceparent, otlp_spans, span_id, trace_of
 from noetl.store.protocol import StoreError
@@ -276,3 +277,48 @@ def test_a_replica_is_in_runtime_while_it_runs(play: Play) -> None:
             assert (await client.get("/api/runtime")).json()["runtimes"] == []
 
     play(scenario)
+
+
+SAID = 'connection to server at "db.example.internal", user "canary" failed'
+
+
+def test_why_a_server_is_not_ready_is_told_to_those_who_may_know(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(**about: object) -> list[object]:
+        raise StoreError(SAID)
+
+    async def scenario(server: Replica) -> None:
+        monkeypatch.setattr(server.store, "commands", away)
+        told: dict[str, Any] = {}
+        for name in (None, "viewer", "worker"):
+            token = None if name is None else await server.token("viewer" if name == "viewer" else "worker")
+            async with server.client(token) as client:
+                response = await client.get("/api/ready")
+            assert response.status_code == 503
+            told[str(name)] = response.json()["checks"][0]
+        nothing = {"name": "store", "ok": False, "detail": None}
+        assert told == {"None": nothing, "viewer": nothing | {"detail": SAID}, "worker": nothing}
+
+    with structlog.testing.capture_logs() as lines:
+        play(scenario, ServerOptions(auth=True))
+    assert SAID in [line.get("detail") for line in lines]
+
+
+def test_a_token_that_cannot_be_looked_up_tells_nothing_of_the_database(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(text: str) -> None:
+        raise StoreError(SAID)
+
+    async def scenario(server: Replica) -> None:
+        monkeypatch.setattr(server.tokens, "verify", away)
+        async with server.client("noetl_" + "x" * 43) as client:
+            refused = await client.get("/api/executions")
+            assert (refused.status_code, refused.json()["code"]) == (503, "store.error")
+            assert "canary" not in refused.text
+            # Whoever asks for the state of the server gets it, token or not.
+            assert (await client.get("/api/ready")).json()["ready"] is True
+            assert (await client.get("/api/health")).status_code == 200
+
+    play(scenario, ServerOptions(auth=True))

@@ -12,6 +12,7 @@ import aiohttp
 from noetl.client.api import Api
 from noetl.client.connection import Connection
 from noetl.records.protocols import ExecutionRequest
+from noetl.server.options import ServerOptions
 from tests.contract.control.replicas import Replica, Served, served
 from tests.unit.server.conftest import Play
 
@@ -140,6 +141,41 @@ async def _claimed(at: Served, seconds: float) -> list[Any]:
     ):
         found: list[Any] = (await response.json())["commands"]
         return found
+
+
+def test_a_stream_ends_when_its_token_is_revoked(play: Play) -> None:
+    async def scenario(server: Replica, at: Served) -> None:
+        execution_id = await started(server)
+        token = await server.token("viewer")
+        asked = {"Accept": "text/event-stream", "Authorization": f"Bearer {token}"}
+        url = f"{at.url}/api/executions/{execution_id}/events"
+        async with aiohttp.ClientSession() as session, session.get(url, headers=asked) as response:
+            heard = b""
+            while b"step.scheduled" not in heard:
+                heard += await response.content.readany()
+            await server.tokens.revoke("viewer")
+            await server.control.cancel(execution_id)
+            async with asyncio.timeout(10):
+                rest = await response.read()
+        assert LAST.encode() not in heard + rest
+        assert b"data:" not in rest
+
+    play(over_http(scenario), ServerOptions(auth=True))
+
+
+def test_a_quiet_stream_ends_when_its_token_is_revoked(play: Play) -> None:
+    async def scenario(server: Replica, at: Served) -> None:
+        execution_id = await started(server)
+        token = await server.token("viewer")
+        asked = {"Accept": "text/event-stream", "Authorization": f"Bearer {token}"}
+        url = f"{at.url}/api/executions/{execution_id}/events"
+        async with aiohttp.ClientSession() as session, session.get(url, headers=asked) as response:
+            await response.content.readuntil(b"\n\n")
+            await server.tokens.revoke("viewer")
+            async with asyncio.timeout(10):
+                await response.read()
+
+    play(over_http(scenario), ServerOptions(auth=True))
 
 
 def test_a_page_of_the_log_says_where_the_next_one_begins(play: Play) -> None:

@@ -15,12 +15,13 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from noetl.records.outcome import Outcome
-from noetl.tools import http
+from noetl.tools import http, http_response
 from noetl.tools.addresses import AddressPolicy
 from noetl.tools.http_session import HttpPolicy
 from tests.unit.tools.local_context import LocalContext, call
@@ -510,3 +511,68 @@ def test_speaking_tls_to_a_server_that_does_not_is_an_error_of_tls(tmp_path: Pat
             return await fetch(context, f"https://127.0.0.1:{server.port}/a")
 
     assert kind_of(asyncio.run(scenario())) == ("http.tls", False)
+
+
+def saying(body: bytes, content_type: str, *headers: bytes) -> Talk:
+    """A server that answers with bytes that no library would let it send."""
+
+    async def talk(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (b"HTTP/1.1 200 OK", b"Content-Type: " + content_type.encode("latin-1"), *headers)
+        writer.write(b"\r\n".join((*head, b"Content-Length: %d" % len(body), b"", b"")) + body)
+
+    return talk
+
+
+def test_headers_that_are_not_utf8_are_read_as_latin_1(tmp_path: Path) -> None:
+    headers = (b"X-Name: J\xfcrgen", "X-Other: Jürgen".encode(), b"X-Odd: \xff\xfe")
+    outcome = against(tmp_path, saying(b"x", "text/plain; a=\xff", *headers))
+    assert outcome.error is None
+    seen = outcome.groups["http"]["headers"]
+    assert (seen["x-name"], seen["x-other"], seen["x-odd"]) == ("Jürgen", "Jürgen", "ÿþ")
+    msgspec.json.encode(outcome.groups)
+
+
+@pytest.mark.parametrize(
+    ("charset", "body"),
+    [
+        ("utf-7", b"+2AA-"),
+        ("unicode_escape", rb"\ud800"),
+        ("raw_unicode_escape", rb"\ud800"),
+        ("idna", b"a"),
+        ("undefined", b"a"),
+        ("utf-16", b"\x00\xd8"),
+        ("utf-32", b"\x00\xd8\x00\x00"),
+        ("utf-8", b"\xed\xa0\x80"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["text/plain", "application/json"])
+def test_no_charset_gives_text_that_cannot_be_written_again(
+    tmp_path: Path, charset: str, body: bytes, kind: str
+) -> None:
+    quoted = '"'.encode("utf-16-le" if charset == "utf-16" else charset if charset == "utf-32" else "ascii")
+    said = quoted + body + quoted if kind == "application/json" else body
+    outcome = against(tmp_path, saying(said, f"{kind}; charset={charset}"))
+    assert outcome.error is None or kind_of(outcome) == ("http.protocol", False)
+    msgspec.json.encode(outcome)
+
+
+def test_a_lone_surrogate_in_json_is_not_json(tmp_path: Path) -> None:
+    for body in (rb'"\ud800"', rb'"\udc00x"', rb'{"\ud800": 1}'):
+        assert kind_of(against(tmp_path, saying(body, "application/json"))) == ("http.protocol", False)
+
+
+def test_a_charset_that_takes_quadratic_time_is_not_used(tmp_path: Path) -> None:
+    outcome = against(tmp_path, saying(b"a-" + b"9" * 60_000, "text/plain; charset=punycode"))
+    assert outcome.result == "a-" + "9" * 60_000
+
+
+def test_json_that_would_take_far_more_memory_than_its_text_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_response, "MAX_DATA_BYTES", 40 * MIB)
+    plain = b"[" + b"1234567," * (MIB // 7) + b"1]"
+    assert len(against(tmp_path, saying(plain, "application/json")).result) == MIB // 7 + 1
+    bomb = b"[" + b"[]," * (MIB // 2) + b"1]"
+    outcome = against(tmp_path, saying(bomb, "application/json"))
+    assert outcome.result["kind"] == "result_ref"
+    assert outcome.result["size"] == len(bomb)

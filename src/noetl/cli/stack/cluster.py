@@ -21,6 +21,7 @@ from noetl.cli.stack.nats_server import NatsServer, free_port
 from noetl.cli.stack.postgres_server import PostgresServer
 from noetl.cli.stack.probes import is_ready
 from noetl.errors import UsageError
+from noetl.private_folders import make_private
 
 HOST: Final = "127.0.0.1"
 SERVER: Final = "server-1"
@@ -39,6 +40,8 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     postgres_password: str
     nats_port: int
     nats_token: str
+    nats_worker_token: str = ""
+    """Empty where the cluster was made when workers had the token of servers, and NATS has run since."""
     server_port: int
 
 
@@ -73,7 +76,7 @@ class Cluster:
 
     def nats(self) -> NatsServer:
         chosen = self.chosen()
-        return NatsServer(self.folder, chosen.nats_port, chosen.nats_token)
+        return NatsServer(self.folder, chosen.nats_port, chosen.nats_token, chosen.nats_worker_token)
 
     @property
     def server(self) -> Detached:
@@ -92,8 +95,8 @@ class Cluster:
         found = [Detached(self.folder, "postgres"), Detached(self.folder, "nats"), *servers, *self.workers()]
         return [part for part in found if part.running() is not None]
 
-    def environment(self) -> dict[str, str]:
-        """What servers and workers of the cluster are told, without showing it to everybody."""
+    def server_environment(self) -> dict[str, str]:
+        """What servers of the cluster are told, without showing it to everybody."""
         return {
             "NOETL_STORE": self.postgres().url,
             "NOETL_NATS": self.nats().url,
@@ -101,11 +104,15 @@ class Cluster:
             "NOETL_SERVER": self.url,
         }
 
+    def worker_environment(self) -> dict[str, str]:
+        """What its workers are told: neither the database nor the master keys are theirs."""
+        return {"NOETL_NATS": self.nats().worker_url, "NOETL_SERVER": self.url}
+
     # --- starting -----------------------------------------------------------------------------------------
 
     def choose(self, server_port: int) -> None:
         """Decides on ports and passwords; those of an earlier start stay, but for ports that others took."""
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(self.folder)
         earlier = self.chosen() if self.exists() else None
         runs = {part.name for part in self.parts()}
         wanted = Chosen(
@@ -113,6 +120,7 @@ class Cluster:
             postgres_password=earlier.postgres_password if earlier else secrets.token_urlsafe(24),
             nats_port=_port(earlier.nats_port if earlier else None, "nats" in runs),
             nats_token=earlier.nats_token if earlier else secrets.token_urlsafe(24),
+            nats_worker_token=_worker_token(earlier, "nats" in runs),
             server_port=_port(earlier.server_port if earlier else server_port, SERVER in runs),
         )
         part = self.file.with_suffix(".part")
@@ -135,7 +143,7 @@ class Cluster:
             port = str(self.chosen().server_port)
             self.server.start(
                 [*noetl(), "server", "start", "--host", HOST, "--port", port, "--name", SERVER],
-                environment=self.environment(),
+                environment=self.server_environment(),
                 at=self.url,
             )
         self.server.wait_until(lambda: is_ready(self.url), READY_SECONDS)
@@ -173,7 +181,7 @@ class Cluster:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Keeps two commands from starting or stopping the same cluster at once."""
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(self.folder)
         with (self.folder / "lock").open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -195,6 +203,13 @@ def stop_all(processes: list[Detached], seconds: float) -> None:
         process.tell()
     for process in processes:
         process.stop(seconds, told=True)
+
+
+def _worker_token(earlier: Chosen | None, nats_runs: bool) -> str:
+    """One of its own for every cluster, but for one whose NATS runs without it until it is stopped."""
+    if earlier is not None and (earlier.nats_worker_token or nats_runs):
+        return earlier.nats_worker_token
+    return secrets.token_urlsafe(24)
 
 
 def _port(earlier: int | None, is_ours: bool) -> int:

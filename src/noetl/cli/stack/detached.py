@@ -11,13 +11,14 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
 
 from noetl.errors import NoetlError
+from noetl.private_folders import make_private
 
 LOOK_SECONDS: Final = 0.02
 PLAIN: Final = ("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "TZ")
@@ -81,13 +82,16 @@ class Detached(NamedTuple):
         environment: Mapping[str, str] | None = None,
         at: str = "",
         is_ours: bool = True,
+        without: Collection[str] = (),
     ) -> Record:
         """Starts a process in a session of its own; what it prints goes to its log.
 
         One that is not `is_ours` gets only what any program needs of our environment: secrets may be in it.
+        One that is gets all of it but what `without` names.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_private(self.folder)
         added = dict(environment or {})
+        inherited = dict(os.environ) if is_ours else plain_environment()
         if self.log.exists():  # what the one before it said is kept, and no more than that
             self.log.replace(self.log.with_suffix(".log.1"))
         self.log.touch(mode=0o600)
@@ -98,7 +102,7 @@ class Detached(NamedTuple):
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env=(dict(os.environ) if is_ours else plain_environment()) | added,
+                env={name: value for name, value in inherited.items() if name not in without} | added,
             )
         # The process outlives this command, which therefore must not be told that it forgot it.
         process.returncode = 0
@@ -108,7 +112,7 @@ class Detached(NamedTuple):
         return record
 
     def write(self, record: Record) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_private(self.folder)
         part = self.file.with_suffix(".part")
         part.touch(mode=0o600)
         part.write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n")

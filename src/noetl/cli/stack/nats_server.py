@@ -8,12 +8,37 @@ import sysconfig
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import msgspec
+
 from noetl.cli.stack.detached import Detached
 from noetl.errors import UsageError
 
 START_SECONDS: Final = 15.0
 STOP_SECONDS: Final = 10.0
 HOST: Final = "127.0.0.1"
+SERVERS: Final = "server"
+WORKERS: Final = "worker"
+WORKERS_PUBLISH: Final = (
+    "$JS.API.STREAM.NAMES",
+    "$JS.API.STREAM.INFO.noetl_work",
+    "$JS.API.STREAM.CREATE.noetl_work",
+    "$JS.API.CONSUMER.*.noetl_work.>",
+    "$JS.API.CONSUMER.*.*.noetl_work.>",
+    "$JS.ACK.noetl_work.>",
+    "$JS.API.STREAM.INFO.OBJ_noetl_results",
+    "$JS.API.STREAM.CREATE.OBJ_noetl_results",
+    "$JS.API.STREAM.PURGE.OBJ_noetl_results",
+    "$JS.API.STREAM.MSG.GET.OBJ_noetl_results",
+    "$JS.API.DIRECT.GET.OBJ_noetl_results.>",
+    "$JS.API.CONSUMER.*.OBJ_noetl_results",
+    "$JS.API.CONSUMER.*.OBJ_noetl_results.>",
+    "$JS.ACK.OBJ_noetl_results.>",
+    "$JS.FC.OBJ_noetl_results.>",
+    "$O.noetl_results.>",
+)
+"""What a worker needs to be woken and to keep results. No stream can be changed with it: that would be a way
+around the rest."""
+WORKERS_SUBSCRIBE: Final = ("_INBOX.>",)
 
 
 class NatsServer(NamedTuple):
@@ -22,10 +47,17 @@ class NatsServer(NamedTuple):
     folder: Path
     port: int
     token: str
+    worker_token: str = ""
+    """With it, workers have a user of their own, who cannot reach sessions; without, all share one token."""
 
     @property
     def url(self) -> str:
-        return f"nats://{self.token}@{HOST}:{self.port}"
+        user = f"{SERVERS}:" if self.worker_token else ""
+        return f"nats://{user}{self.token}@{HOST}:{self.port}"
+
+    @property
+    def worker_url(self) -> str:
+        return f"nats://{WORKERS}:{self.worker_token}@{HOST}:{self.port}" if self.worker_token else self.url
 
     @property
     def process(self) -> Detached:
@@ -43,13 +75,24 @@ class NatsServer(NamedTuple):
         settings.touch(mode=0o600)
         settings.write_text(
             f'listen: "{HOST}:{self.port}"\n'
-            f'authorization {{ token: "{self.token}" }}\n'
+            f"authorization {self._authorization()}\n"
             f"jetstream {{ store_dir: {_quoted(self.data)} }}\n",
             encoding="utf-8",
         )
         where = f"nats://{HOST}:{self.port}"
         self.process.start([str(binary), "-c", str(settings)], at=where, is_ours=False)
         self.process.wait_until(self.is_ready, START_SECONDS)
+
+    def _authorization(self) -> str:
+        """JSON, which the settings of NATS are a superset of."""
+        if not self.worker_token:
+            return _json({"token": self.token})
+        may = {"publish": WORKERS_PUBLISH, "subscribe": WORKERS_SUBSCRIBE}
+        users = [
+            {"user": SERVERS, "password": self.token},
+            {"user": WORKERS, "password": self.worker_token, "permissions": may},
+        ]
+        return _json({"users": users})
 
     def is_ready(self) -> bool:
         try:
@@ -84,6 +127,10 @@ def free_port(preferred: int = 0) -> int:
             chosen: int = probe.getsockname()[1]
             return chosen
     raise UsageError(f"no port of {HOST} is free")
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 def _quoted(path: Path) -> str:

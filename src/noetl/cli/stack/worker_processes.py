@@ -16,6 +16,8 @@ READY: Final = "worker ready"
 """What a worker prints once its server knows of it."""
 READY_SECONDS: Final = 30.0
 STOP_SECONDS: Final = 60.0
+SERVERS_ALONE: Final = ("NOETL_STORE", "NOETL_KEY_FILE", "NOETL_KEYS")
+"""What a worker does not need, so that its tasks cannot find it in the environment of whoever started it."""
 
 
 class WorkerOptions(NamedTuple):
@@ -45,6 +47,7 @@ def start_worker(folder: Path, options: WorkerOptions) -> Detached:
         [*noetl(), "worker", "start", "--name", worker.name, *options.arguments()],
         environment=options.environment,
         at=f"pool {options.pool or 'default'}",
+        without=SERVERS_ALONE,
     )
     return worker
 

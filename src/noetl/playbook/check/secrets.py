@@ -1,21 +1,23 @@
-"""Finds keychain values on their way into what the log keeps, where they arrive as `***`.
+"""Finds keychain values on their way to where they do not belong.
 
-A task's own fields may read them: those live only while the task runs. Nothing here knows a secret, only
-which templates read the keychain.
+What the log keeps is one such place: they arrive there as `***`. A task's own fields may read them, since
+those live only while the task runs, but for the few that others on the machine or on the screen can read.
+Nothing here knows a secret, only which templates read the keychain.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from noetl.errors import TemplateSyntaxError
 from noetl.playbook.check.names import locate, templates_in
-from noetl.playbook.check.pipelines import owners, tasks_in
+from noetl.playbook.check.pipelines import owners, sink_task, tasks_in
 from noetl.playbook.findings import Findings
 from noetl.playbook.model import (
     Block,
+    CallAction,
     Case,
     CollectAction,
     NextAction,
@@ -32,34 +34,105 @@ from noetl.template import Read, Template
 
 YES_OR_NO: Final = re.compile(r"\s(==|!=|<=?|>=?|in|is)\s|\bnot\s|\|\s*(length|count)\b")
 """A template with this in it gives a truth or a number, which no secret is, unless it chooses by `if`."""
+STANDS_IN: Final = re.compile(r"\|\s*(default|d)\b")
+"""With this, a read that cannot fail gives the value all the same; without it, it asks for its presence."""
+
+
+class Open(NamedTuple):
+    """A place that others than the task can read: the code to report, its name, and what to do instead."""
+
+    code: str
+    where: str
+    hint: str
+
+
+_BY_FILE: Final = "name the credential as `auth` and read it from the file that `NOETL_AUTH` names"
+_COMMAND_LINE: Final = Open(
+    "secret.shown",
+    "the command line of a program, which every user of the machine can read",
+    f"{_BY_FILE}, or pass it by `args`, which reach a script on its standard input",
+)
+_ENVIRONMENT: Final = Open(
+    "secret.environment",
+    "the environment of a program, which all that it starts inherits and its user's other programs can read",
+    _BY_FILE,
+)
+_SIGNAL: Final = Open(
+    "secret.shown",
+    "the name of a signal, which stands in the log and on the screen",
+    "name the signal after something that is no secret, such as an id; what is secret belongs in its data",
+)
+OPEN_FIELDS: Final[dict[str, dict[str, Open]]] = {
+    "script": {"arguments": _COMMAND_LINE, "interpreter": _COMMAND_LINE, "env": _ENVIRONMENT},
+    "shell": {"env": _ENVIRONMENT},
+    "wait": {"signal": _SIGNAL},
+}
+"""The fields, by kind, that others can read while the task runs or after."""
 
 
 def check_secrets(playbook: Playbook, findings: Findings) -> None:
     if not playbook.keychain:
         return
     for value, where in _kept(playbook):
-        for template in templates_in(value):
-            read = _secret_read(template)
-            if read is not None:
-                name = ".".join(read.path[:2])
-                findings.report(
-                    "secret.kept",
-                    locate(template, read.offset),
-                    f"`{name}` goes into {where}, which the log keeps, so it arrives as `***`",
-                    "read it in the fields of the task that needs it",
-                )
+        for template, read in _secret_reads(value):
+            findings.report(
+                "secret.kept",
+                locate(template, read.offset),
+                f"`{_name(read)}` goes into {where}, which the log keeps, so it arrives as `***`",
+                "read it in the fields of the task that needs it",
+            )
+    for value, place in _open(playbook):
+        for template, read in _secret_reads(value):
+            findings.report(
+                place.code,
+                locate(template, read.offset),
+                f"`{_name(read)}` goes into {place.where}",
+                place.hint,
+            )
+
+
+def _name(read: Read) -> str:
+    return ".".join(read.path[:2])
+
+
+def _secret_reads(value: Value) -> Iterator[tuple[Template, Read]]:
+    """The templates of a value that give a secret, each with its first read of one."""
+    for template in templates_in(value):
+        if (read := _secret_read(template)) is not None:
+            yield template, read
 
 
 def _secret_read(template: Template) -> Read | None:
     try:
-        found = next((each for each in template.reads if each.path[0] == "keychain"), None)
+        reads = [each for each in template.reads if each.path[0] == "keychain"]
     except TemplateSyntaxError:  # reported with the other templates
         return None
-    if found is None or found.guarded:
+    stands_in = STANDS_IN.search(template.source) is not None
+    found = next((each for each in reads if stands_in or not each.guarded), None)
+    if found is None:
         return None
     if template.sole and YES_OR_NO.search(template.source) and " if " not in template.source:
         return None
     return found
+
+
+def _open(playbook: Playbook) -> Iterator[tuple[Value, Open]]:
+    """The fields of tasks that others can read, those that a case gives to a further call included."""
+    for owner in owners(playbook):
+        for task in (*tasks_in(owner.body), *sink_task(owner.sink)):
+            yield from _open_fields(task.kind, task.config)
+        for node in owner.body:
+            if isinstance(node, Case) and node.call is not None:
+                for branch in node.branches:
+                    for action in branch.actions:
+                        if isinstance(action, CallAction):
+                            yield from _open_fields(node.call.kind, action.overrides)
+
+
+def _open_fields(kind: str, fields: dict[str, Value]) -> Iterator[tuple[Value, Open]]:
+    for name, place in OPEN_FIELDS.get(kind, {}).items():
+        if name in fields:
+            yield fields[name], place
 
 
 def _kept(playbook: Playbook) -> Iterator[tuple[Value, str]]:

@@ -45,6 +45,21 @@ def test_a_started_process_is_found_by_its_record(process: Detached) -> None:
     assert list(recorded(process.folder, "worker")) == []
 
 
+def test_a_process_does_not_inherit_what_is_not_for_it(
+    process: Detached, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOETL_STORE", "of the shell")
+    monkeypatch.setenv("NOETL_POOL", "of the shell")
+    told = "import os; print({n for n in os.environ if n.startswith('NOETL')}, 'sitting', flush=True)"
+    command = [sys.executable, "-c", f"{told}\n{SITTING}"]
+    process.start(command, environment={"NOETL_NATS": "a"}, without=("NOETL_STORE",))
+    process.wait_until(lambda: process.says("sitting"), 20)
+    shown = process.log.read_text("utf-8")
+    assert "NOETL_STORE" not in shown
+    assert "NOETL_POOL" in shown
+    assert "NOETL_NATS" in shown
+
+
 def test_a_process_ends_when_it_is_asked_to(process: Detached) -> None:
     record = start(process)
     assert process.stop(20)

@@ -6,6 +6,7 @@ import importlib.util
 import socket
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from noetl.cli import main
@@ -14,7 +15,7 @@ from noetl.cli.stack.cluster import Cluster
 from noetl.cli.stack.nats_server import free_port, nats_binary
 from noetl.cli.stack.postgres_server import postgres_programs
 from noetl.cli.stack.probes import is_alive, is_ready
-from noetl.cli.stack.worker_processes import WorkerOptions
+from noetl.cli.stack.worker_processes import SERVERS_ALONE, WorkerOptions
 from noetl.errors import UsageError
 
 
@@ -58,6 +59,33 @@ def test_a_cluster_keeps_its_ports_and_passwords(tmp_path: Path) -> None:
     assert len({first.postgres_port, first.nats_port, first.server_port}) == 3
     assert cluster.file.stat().st_mode & 0o077 == 0
     assert cluster.folder.stat().st_mode & 0o077 == 0
+
+
+def test_workers_are_told_neither_the_database_nor_the_master_keys_nor_the_login_of_servers(
+    tmp_path: Path,
+) -> None:
+    cluster = Cluster(tmp_path / "cluster")
+    cluster.choose(free_port())
+    chosen, told = cluster.chosen(), cluster.worker_environment()
+    assert set(told) == {"NOETL_NATS", "NOETL_SERVER"}
+    assert chosen.nats_worker_token in told["NOETL_NATS"]
+    assert chosen.nats_token not in str(told)
+    assert {"NOETL_STORE", "NOETL_KEY_FILE"} <= set(cluster.server_environment())
+    assert set(SERVERS_ALONE) == {"NOETL_STORE", "NOETL_KEY_FILE", "NOETL_KEYS"}
+
+
+def test_a_cluster_that_was_made_with_one_login_for_all_gets_a_second(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path / "cluster")
+    cluster.choose(free_port())
+    first = cluster.chosen()
+    written = msgspec.json.decode(cluster.file.read_bytes())
+    del written["nats_worker_token"]
+    cluster.file.write_bytes(msgspec.json.encode(written))
+    of_all = f"nats://{first.nats_token}@127.0.0.1:{first.nats_port}"
+    assert (cluster.nats().url, cluster.nats().worker_url) == (of_all, of_all)
+    cluster.choose(1234)
+    assert cluster.nats().url != cluster.nats().worker_url
+    assert cluster.chosen().nats_token == first.nats_token
 
 
 def test_a_port_that_was_taken_meanwhile_is_changed(tmp_path: Path) -> None:
