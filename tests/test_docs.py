@@ -27,7 +27,7 @@ import yaml
 
 from noetl import errors
 from noetl.cli import VERBS, main
-from noetl.cli.environment import INSECURE, LIMITS, STORE, TEXTS
+from noetl.cli.environment import INSECURE, LIMITS, NETWORKS, STORE, TEXTS
 from noetl.errors import NoetlError
 from noetl.playbook import knobs
 from noetl.playbook.check.names import LANGUAGE_NAMES
@@ -147,7 +147,7 @@ def test_a_verbs_section_names_no_option_it_does_not_have(verb: str) -> None:
 
 
 def test_every_setting_has_its_row_with_its_variable() -> None:
-    variables = {field: variable for variable, field in (LIMITS | TEXTS).items()} | {
+    variables = {field: variable for variable, field in (LIMITS | TEXTS | NETWORKS).items()} | {
         "colour": "NO_COLOR",
         "store": STORE,
         "insecure": INSECURE,
