@@ -9,8 +9,8 @@ from typing import Any
 from noetl.records.outcome import Outcome
 from noetl.records.protocols import ToolCall, ToolContext
 from noetl.tools.outcomes import failed, ok
-from noetl.tools.processes.limits import Limits
-from noetl.tools.programs import Ended, OutputLimitError, Program, run_program, text_of
+from noetl.tools.processes.limits import Limits, least_cpu_seconds
+from noetl.tools.programs import KILLED, Ended, OutputLimitError, Program, run_program, text_of
 
 
 async def credential_fields(auth: object, context: ToolContext) -> Mapping[str, Any]:
@@ -43,7 +43,7 @@ def _judged(call: ToolCall, started: float, ended: Ended, limits: Limits) -> Out
     details = {"stderr": ended.stderr_tail} if ended.stderr_tail else {}
     if ended.code == 0:
         return ok(call, started, result, shell={"exit_code": 0})
-    overrun = _overrun(ended.code, limits)
+    overrun = _overrun(ended, limits)
     if overrun is not None:
         return failed(
             call,
@@ -76,12 +76,15 @@ def _judged(call: ToolCall, started: float, ended: Ended, limits: Limits) -> Out
     )
 
 
-def _overrun(code: int, limits: Limits) -> str | None:
+def _overrun(ended: Ended, limits: Limits) -> str | None:
     """What it had too much of, if a limit ended it; a shell tells of its children by 128 + the signal."""
-    number = -code if code < 0 else code - 128
-    if number == signal.SIGXCPU and limits.cpu_seconds is not None:
-        seconds = f"{limits.cpu_seconds:g} s of CPU time"
-        return f"the program used more than {seconds} (`spec.resources.cpu_seconds`)"
+    number = -ended.code if ended.code < 0 else ended.code - 128
+    if limits.cpu_seconds is not None:
+        # Who ignores the signal of the lower limit is killed at the higher one.
+        ignored = ended.code in KILLED and ended.cpu_seconds > least_cpu_seconds(limits.cpu_seconds)
+        if number == signal.SIGXCPU or ignored:
+            seconds = f"{limits.cpu_seconds:g} s of CPU time"
+            return f"the program used more than {seconds} (`spec.resources.cpu_seconds`)"
     if number == signal.SIGXFSZ and limits.file_bytes is not None:
         return f"the program wrote a file of over {limits.file_bytes} bytes (`spec.resources.file_bytes`)"
     return None

@@ -2,9 +2,10 @@
 
 A child has a session of its own, a clean environment and a private folder for temporary files. It is ended
 with all of its group when it is done, when the task is cancelled, and when the process that started it
-dies; what has left the group is found by its tag, as with code processes.
-Texts that may hold secrets reach it through unnamed files, never through its command line. What an exit
-code means is for the caller.
+dies; what has left the group is found by its mark, as with code processes.
+Texts that may hold secrets reach it through unnamed files, never through its command line. The same is true
+of its environment: what a task puts there counts for the program, and not for the shell that sets limits
+before or for bubblewrap, which runs outside the sandbox. What an exit code means is for the caller.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import asyncio
 import codecs
 import contextlib
 import os
+import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -27,21 +30,33 @@ import msgspec
 from noetl.tools.processes.folders import OwnFolder, remove_abandoned_once
 from noetl.tools.processes.guardian import SHELL, TAG_VARIABLE
 from noetl.tools.processes.limits import Limits, ulimits
-from noetl.tools.processes.orphans import adopt_orphans, end_orphans, family
-from noetl.tools.processes.sandbox import PATH, Sandbox
+from noetl.tools.processes.orphans import adopt_orphans, end_orphans, family, mark_process, own_family
+from noetl.tools.processes.sandbox import PATH, Sandbox, as_options
 
 GRACE_SECONDS: Final = 3.0
 """Between being asked to end and being ended."""
 LEFT_OPEN_SECONDS: Final = 0.5
 """How long output is awaited from a process that left the group with the pipe in its hands."""
+KILLED: Final = (-signal.SIGKILL, 128 + signal.SIGKILL)
+"""The codes of a program that was killed, or whose shell or sandbox says so of it."""
 PIECE: Final = 1 << 16
 LONGEST_LINE: Final = 1 << 13
+LONGEST_VALUE: Final = 120_000
+"""Bytes of one variable; Linux starts no program with one of 128 KiB."""
 
-# Reads from a pipe whose other end only the starting process holds: the read ends when that process does, and
-# then the group is killed. Left behind as an orphan of the group, so that the program never sees this child.
+# Waits until it is told to go on, by a line from a pipe whose other end only the starting process holds. Then
+# leaves one behind that reads on: the read ends when that process does, and then the group is killed. It is
+# an orphan of the group, so that the program never sees this child.
 LIFELINE: Final = (
-    '( ( read -r _ <"/dev/fd/$1"; kill -s KILL -- "-$$" ) <"/dev/null" >/dev/null 2>&1 & ); shift; exec "$@"'
+    'read -r _ <"/dev/fd/$1" || exit 1; '
+    '( ( read -r _ <"/dev/fd/$1"; kill -s KILL -- "-$$" ) <"/dev/null" >/dev/null 2>&1 & ); '
+    '. "$2"; shift 2; exec "$@"'
 )
+VARIABLE: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+_SHELLS_OWN: Final = frozenset(
+    {"BASHOPTS", "BASH_VERSINFO", "EUID", "GROUPS", "OPTIND", "PPID", "SHELLOPTS", "UID"}
+)
+"""Variables that a shell cannot be made to set, or not to any value."""
 
 
 class ProgramError(Exception):
@@ -75,6 +90,8 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     """Below 0: the number of the signal that killed it."""
     stdout: bytes
     stderr_tail: str
+    cpu_seconds: float = 0.0
+    """Of the program and all others that it waited for; only known where it was killed."""
 
 
 def environment(values: object) -> dict[str, str]:
@@ -88,10 +105,17 @@ def environment(values: object) -> dict[str, str]:
         if value is None:
             continue
         text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-        if not name or "=" in str(name) or "\0" in f"{name}{text}":
+        if not VARIABLE.fullmatch(str(name)) or not _can_be_value(text):
             raise ProgramError("`env` holds a name or a value that no variable can have")
         found[str(name)] = text
     return found
+
+
+def _can_be_value(text: str) -> bool:
+    try:
+        return "\0" not in text and len(os.fsencode(text)) <= LONGEST_VALUE
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
 
 
 def folder_of(written: object, folder: Path) -> Path:
@@ -104,35 +128,25 @@ def folder_of(written: object, folder: Path) -> Path:
 
 async def run_program(program: Program, log: Callable[[str], None]) -> Ended:
     """Starts it, waits for it and ends its group; `log` gets its standard error line by line."""
-    with contextlib.ExitStack() as files:
-        remove_abandoned_once()
-        temporary = files.enter_context(OwnFolder())
-        tag = f"{family()}-{temporary.name}"
-        env = {"PATH": PATH, "LANG": "C.UTF-8", "HOME": str(program.cwd), "TMPDIR": str(temporary)}
-        passed = []
-        argv = list(program.argv)
-        if program.text is not None:
-            passed.append(files.enter_context(unnamed_file(program.text)))
-            argv = [each.replace("{text}", f"/dev/fd/{passed[0]}") for each in argv]
-        if program.credential is not None:
-            passed.append(files.enter_context(unnamed_file(program.credential)))
-            env["NOETL_AUTH"] = f"/dev/fd/{passed[-1]}"
-        stdin = files.enter_context(unnamed_file(program.stdin or b""))
-        if program.sandbox is not None:
-            argv = _in_sandbox(program, program.sandbox, argv, temporary)
-        adopt_orphans()
-        child = _start(program, argv, env | dict(program.env) | {TAG_VARIABLE: tag}, passed, stdin)
+    remove_abandoned_once()
+    adopt_orphans()
+    folder = OwnFolder()
+    mark = own_family().begin_mark()
+    try:
+        with contextlib.ExitStack() as files:
+            child = _start(program, folder.path, mark, files)
         try:
             return await _attend(child, program, log)
         finally:
             await _end(child)
-            await asyncio.to_thread(end_orphans, lambda found: found == tag)
+    finally:
+        own_family().living.discard(mark)
+        await asyncio.to_thread(_clean_up, folder)
 
 
-def _in_sandbox(program: Program, sandbox: Sandbox, argv: list[str], temporary: Path) -> list[str]:
-    if not program.cwd.resolve().is_relative_to(sandbox.folder.resolve()):
-        raise ProgramError("`cwd` lies outside the execution's folder, where a sandbox has no access")
-    return sandbox.wrapped(argv, temporary, program.reads)
+def _clean_up(folder: OwnFolder) -> None:
+    end_orphans()
+    folder.remove()
 
 
 class Child:
@@ -146,6 +160,9 @@ class Child:
     def __init__(self, process: subprocess.Popen[bytes], lifeline: int) -> None:
         self.process = process
         self.exited = asyncio.Event()
+        self.reaped = asyncio.Event()
+        """Set when the last of its group is gone."""
+        self.cpu_seconds = 0.0
         self._killed = threading.Event()
         self._lifeline = lifeline
         self._loop = asyncio.get_running_loop()
@@ -160,7 +177,10 @@ class Child:
         # A worker that adopts orphans has to wait for those of this group as well.
         with contextlib.suppress(ChildProcessError):
             while True:
-                os.waitpid(-self.process.pid, 0)
+                _pid, _status, used = os.wait4(-self.process.pid, 0)
+                self.cpu_seconds += used.ru_utime + used.ru_stime
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self.reaped.set)
 
     def signal_group(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -171,16 +191,65 @@ class Child:
         if self.process.returncode is None:
             self.signal_group(signal.SIGKILL)
             os.close(self._lifeline)
-            self.process.wait()
+            with contextlib.suppress(ChildProcessError):  # then `wait` makes do
+                _pid, status, used = os.wait4(self.process.pid, 0)
+                self.process.returncode = os.waitstatus_to_exitcode(status)
+                self.cpu_seconds = used.ru_utime + used.ru_stime
             self._killed.set()
         return self.process.wait()
 
 
-def _start(program: Program, argv: list[str], env: dict[str, str], passed: list[int], stdin: int) -> Child:
+def _start(program: Program, temporary: Path, mark: int, files: contextlib.ExitStack) -> Child:
+    """Files that it needs are open in it by then, and here for as long as `files` is."""
+    bare = {"PATH": PATH, "LANG": "C.UTF-8", TAG_VARIABLE: f"{family()}-{temporary.name}"}
+    env = {"HOME": str(program.cwd), "TMPDIR": str(temporary)}
+    passed = []
+    argv = list(program.argv)
+    if program.text is not None:
+        passed.append(files.enter_context(unnamed_file(program.text)))
+        argv = [each.replace("{text}", f"/dev/fd/{passed[0]}") for each in argv]
+    if program.credential is not None:
+        passed.append(files.enter_context(unnamed_file(program.credential)))
+        env["NOETL_AUTH"] = f"/dev/fd/{passed[-1]}"
+    env = bare | env | dict(program.env) | {TAG_VARIABLE: bare[TAG_VARIABLE]}
+    stdin = files.enter_context(unnamed_file(program.stdin or b""))
+    if program.sandbox is not None:
+        passed.append(files.enter_context(unnamed_file(as_options(env))))
+        argv = _in_sandbox(program, program.sandbox, argv, temporary, passed[-1])
+        return _start_shell(program, mark, os.devnull, argv, bare, passed, stdin)
+    passed.append(files.enter_context(unnamed_file(_as_commands(env))))
+    bare |= {name: value for name, value in env.items() if name in _SHELLS_OWN}
+    return _start_shell(program, mark, f"/dev/fd/{passed[-1]}", argv, bare, passed, stdin)
+
+
+def _in_sandbox(
+    program: Program, sandbox: Sandbox, argv: list[str], temporary: Path, variables: int
+) -> list[str]:
+    if not program.cwd.resolve().is_relative_to(sandbox.folder.resolve()):
+        raise ProgramError("`cwd` lies outside the execution's folder, where a sandbox has no access")
+    return sandbox.wrapped(argv, temporary, program.reads, variables)
+
+
+def _as_commands(variables: Mapping[str, str]) -> bytes:
+    """An environment as a shell reads it from a file."""
+    settable = {name: value for name, value in variables.items() if name not in _SHELLS_OWN}
+    return os.fsencode("".join(f"export {name}={shlex.quote(value)}\n" for name, value in settable.items()))
+
+
+def _start_shell(
+    program: Program,
+    mark: int,
+    variables: str,
+    argv: list[str],
+    env: dict[str, str],
+    passed: list[int],
+    stdin: int,
+) -> Child:
     theirs, ours = os.pipe()
+    limited = ulimits(program.limits, with_cpu=True) + LIFELINE
     try:
         process = subprocess.Popen(
-            [SHELL, "-c", ulimits(program.limits, with_cpu=True) + LIFELINE, SHELL, str(theirs), *argv],
+            [SHELL, "-c", limited, SHELL, str(theirs), variables, *argv],
             stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -189,6 +258,8 @@ def _start(program: Program, argv: list[str], env: dict[str, str], passed: list[
             pass_fds=(*passed, theirs),
             start_new_session=True,
         )
+        mark_process(process.pid, mark)
+        os.write(ours, b"\n")
     except (OSError, ValueError) as error:
         os.close(ours)
         raise ProgramError(f"the program cannot be started ({type(error).__name__})") from None
@@ -214,7 +285,12 @@ async def _attend(child: Child, program: Program, log: Callable[[str], None]) ->
         if reading.done():
             reading.result()
         errors.close()
-        return Ended(code=code, stdout=bytes(collected), stderr_tail=errors.tail)
+        if code in KILLED:  # by whom, its CPU time may tell
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(child.reaped.wait(), LEFT_OPEN_SECONDS)
+        return Ended(
+            code=code, stdout=bytes(collected), stderr_tail=errors.tail, cpu_seconds=child.cpu_seconds
+        )
     finally:
         for task in tasks:
             task.cancel()

@@ -92,6 +92,46 @@ for place in (other, '/usr', '/etc', os.path.dirname(os.__file__), '/', '/proc/s
 
 
 @needs_bubblewrap
+def test_code_can_set_nothing_in_the_kernel_even_for_root(tmp_path: Path) -> None:
+    code = """
+import os
+result = []
+places = [os.path.join('/proc', each) for each in os.listdir('/proc') if not each.isdigit()]
+while places:
+    place = places.pop()
+    if os.path.islink(place):
+        continue
+    try:
+        if os.path.isdir(place):
+            places += [os.path.join(place, each) for each in os.listdir(place)]
+        else:
+            os.close(os.open(place, os.O_WRONLY | os.O_NONBLOCK))
+            result.append(place)
+    except OSError:
+        pass
+"""
+    (outcome,) = run_python(tmp_path, code)
+    assert (outcome.error, outcome.result) == (None, [])
+
+
+@needs_bubblewrap
+def test_memory_that_is_a_file_system_is_little(tmp_path: Path) -> None:
+    code = """
+result = []
+for place in ('/dev/shm/filled', '/dev/filled'):
+    try:
+        with open(place, 'wb') as file:
+            for _ in range(100): file.write(bytes(1 << 20))
+        result.append(place)
+    except OSError:
+        pass
+open('/dev/null', 'w').write('x')
+"""
+    (outcome,) = run_python(tmp_path, code)
+    assert (outcome.error, outcome.result) == (None, [])
+
+
+@needs_bubblewrap
 def test_code_sees_neither_other_processes_nor_other_files(tmp_path: Path) -> None:
     folder, outside = tmp_path / "execution", tmp_path / "secret"
     folder.mkdir()

@@ -90,7 +90,20 @@ def test_the_environment_is_clean_but_for_what_is_named(
     assert not [line for line in shown if line.startswith(("SECRET", "NONE", "VIRTUAL_ENV", "PYTHON"))]
 
 
-@pytest.mark.parametrize("env", [{"A=B": "x"}, {"A": "x\0y"}, {"": "x"}, "A=1"])
+@pytest.mark.parametrize(
+    "env",
+    [
+        {"A=B": "x"},
+        {"A": "x\0y"},
+        {"": "x"},
+        "A=1",
+        {"A-B": "x"},
+        {"1A": "x"},
+        {"A": "\ud800"},
+        {"A": "x" * MIB},
+    ],
+    ids=lambda env: ascii(env)[:12],
+)
 def test_a_variable_that_cannot_be_one_is_refused(tmp_path: Path, env: Any) -> None:
     outcome, _ = run(tmp_path, {"cmds": "true", "env": env})
     assert outcome.error is not None

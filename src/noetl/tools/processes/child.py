@@ -5,7 +5,8 @@ one packet, so that taking it out of the socket is atomic: what is still in ther
 and the parent may take it back. Whatever the code does, one answer is written for each request taken, or
 the process is gone. Output to the descriptors 1 and 2 is read by the parent while a task runs; what is
 still in the pipes when it ends is forwarded from here, before the answer, so that it is never taken for
-the next task's.
+the next task's. The descriptors that it reads them by are not those of the parent: what code does to a
+descriptor, it does to itself.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import json
 import os
 import select
 import sys
-import time
+from time import process_time
 from types import CodeType
 from typing import Any, Final
 
@@ -28,9 +29,6 @@ from noetl.tools.processes.tracebacks import describe, summary
 MAX_PACKET: Final = 1 << 16
 MODULE: Final = "__playbook__"
 decode: Final = json.JSONDecoder().raw_decode
-STARTS_OF_PROCESSES: Final = frozenset(
-    {"os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.system", "pty.spawn", "subprocess.Popen"}
-)
 _PR_SET_CHILD_SUBREAPER: Final = 36
 leave: Final = os._exit
 """As it was before any code of a playbook ran."""
@@ -79,12 +77,13 @@ class Child:
             number, program, definition, folder, variables, cpu_seconds = request
             if definition is not None:
                 self.programs[program] = Program(*definition)
-            if cpu_seconds is not None:
-                limit_cpu(cpu_seconds)
+            last_second = None if cpu_seconds is None else limit_cpu(cpu_seconds)
             kind, body, reusable = self.run(self.programs[program], folder, variables)
             if os.getpid() != self.pid:  # a fork made by the code came back from it
                 os._exit(0)
             reusable = self.settle() and reusable
+            if last_second is not None:  # the next task needs as much, and a limit cannot be raised
+                reusable = last_second_of(cpu_seconds) <= last_second and reusable
             self.forward_output(number)
             self.write(kind, number, (b"1" if reusable else b"0") + body)
             if not reusable:  # the parent ends this process: what it would take now would die with it
@@ -151,23 +150,18 @@ def body_of_large(descriptor: bytes) -> bytes:
 
 
 def keep_descendants() -> None:
-    """Makes this process the parent of what its children leave behind, from the first child on.
+    """Makes this process the parent of what its children leave behind.
 
     So a daemon is found by `has_children` like any other process that outlives its task.
     """
-    kept = False
+    try:
+        # Not `ctypes`, which takes milliseconds at every start.
+        from _ctypes import call_function, dlopen, dlsym  # noqa: PLC0415 - not every Python has it
 
-    def notice(event: str, _arguments: object) -> None:
-        nonlocal kept
-        if event in STARTS_OF_PROCESSES and not kept:
-            kept = True
-            import ctypes  # noqa: PLC0415 - slow to import; most code starts no process
-
-            prctl = getattr(ctypes.CDLL(None), "prctl", None)
-            if prctl is not None:
-                prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-    sys.addaudithook(notice)
+        here = dlopen(None, 0)  # type: ignore[arg-type] # what this process has loaded
+        call_function(dlsym(here, "prctl"), (_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
+    except (ImportError, OSError):  # then the worker finds daemons when this process has ended
+        return
 
 
 def has_children() -> bool:
@@ -179,12 +173,21 @@ def has_children() -> bool:
     return True
 
 
-def limit_cpu(seconds: float) -> None:
-    """The CPU limit of the task: of what this process may still use, since it has used some before."""
+def limit_cpu(seconds: float) -> int:
+    """The CPU limit of the task: of what this process may still use, since it has used some before. The
+    last whole second that it has is returned; code that ignores the signal at its end is killed by the
+    kernel a second later."""
     import resource  # noqa: PLC0415 - a limit is rare, and each import delays every process's start
 
-    soft = int(time.process_time() + seconds) + 1
-    resource.setrlimit(resource.RLIMIT_CPU, (soft, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+    soft = last_second_of(seconds)
+    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    hard = soft + 1 if hard == resource.RLIM_INFINITY else min(soft + 1, hard)
+    resource.setrlimit(resource.RLIMIT_CPU, (min(soft, hard), hard))
+    return soft
+
+
+def last_second_of(seconds: float) -> int:
+    return int(process_time() + seconds) + 1
 
 
 def outcome(program: Program, variables: dict[str, Any]) -> object:

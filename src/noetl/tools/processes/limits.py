@@ -76,7 +76,7 @@ def apply_limits(limits: Limits, pid: int) -> None:
 
 def ulimits(limits: Limits, *, with_cpu: bool) -> str:
     """The same as commands of a shell, for what is started through one."""
-    cpu = max(int(limits.cpu_seconds), 1) if with_cpu and limits.cpu_seconds is not None else None
+    cpu = least_cpu_seconds(limits.cpu_seconds) if with_cpu and limits.cpu_seconds is not None else None
     wanted = {
         "-c": 0,
         "-v": None if limits.memory is None else max(limits.memory // 1024, 1),
@@ -87,6 +87,11 @@ def ulimits(limits: Limits, *, with_cpu: bool) -> str:
         "-f": None if limits.file_bytes is None else max(limits.file_bytes // 512, 1),
     }
     return "".join(f"ulimit {flag} {value}; " for flag, value in wanted.items() if value is not None)
+
+
+def least_cpu_seconds(seconds: float) -> int:
+    """A limit on CPU time as systems know it: in whole seconds."""
+    return max(int(seconds), 1)
 
 
 def _size(name: str, value: object) -> int:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import shutil
 import time
 from collections import deque
 from itertools import count
@@ -22,7 +21,7 @@ from typing import Any, Final
 
 import msgspec
 
-from noetl.tools.processes.folders import POOL, OwnFolder, remove_abandoned_once
+from noetl.tools.processes.folders import POOL, OwnFolder, remove_abandoned_once, remove_tree
 from noetl.tools.processes.limits import Limits
 from noetl.tools.processes.orphans import adopt_orphans, end_orphans, family
 from noetl.tools.processes.process import CodeProcess
@@ -61,7 +60,6 @@ class CodePool:
         self._numbers = count(1)
         self._process_numbers = count(1)
         self._processes: dict[str, CodeProcess] = {}
-        self._living_tags: set[str] = set()
         self._ending: set[asyncio.Future[None]] = set()
         self._loop = asyncio.get_running_loop()
         self._sweep: asyncio.TimerHandle | None = None
@@ -135,18 +133,16 @@ class CodePool:
         tag = f"{self.tag}-{next(self._process_numbers)}"
         folder = self._folder.path / tag
         folder.mkdir(mode=0o700)
-        self._living_tags.add(tag)  # before there is a process that could be taken for an orphan
         try:
             process = CodeProcess(tag, group.limits, folder, group.changed, group.ended, group.sandbox)
         except OSError:
-            self._living_tags.discard(tag)
             folder.rmdir()
             raise
         self._processes[tag] = process
         if not self._adopts:
             self._adopts = True
             adopt_orphans()  # while the first process starts
-            self._in_thread(remove_abandoned_once)
+            remove_abandoned_once()
         if self._sweep is None:
             self._sweep = self._loop.call_later(SWEEP_SECONDS, self._sweep_up)
         return process
@@ -154,10 +150,9 @@ class CodePool:
     def forget(self, process: CodeProcess) -> None:
         """A process is gone: its folder goes too, and, if there was trouble, at once what it left behind."""
         del self._processes[process.tag]
-        self._living_tags.discard(process.tag)
         self._orphans_wanted = True
         if not self.closed:
-            self._in_thread(shutil.rmtree, process.folder, True)
+            self._in_thread(remove_tree, process.folder)
             if not process.in_peace:
                 self._end_orphans()
 
@@ -192,10 +187,7 @@ class CodePool:
 
     def _end_orphans(self) -> None:
         self._orphans_wanted = False
-        self._in_thread(end_orphans, self._is_orphan_tag)
-
-    def _is_orphan_tag(self, tag: str) -> bool:
-        return tag.startswith(self.tag) and tag not in self._living_tags
+        self._in_thread(end_orphans)
 
     def _in_thread(self, function: Any, *arguments: object) -> None:  # noqa: ANN401 - any function
         future = self._loop.run_in_executor(None, function, *arguments)
@@ -203,7 +195,7 @@ class CodePool:
         future.add_done_callback(self._ending.discard)
 
     def _clean_up(self) -> None:
-        end_orphans(self._is_orphan_tag)
+        end_orphans()
         self._folder.remove()
 
 

@@ -3,8 +3,9 @@
 It knows nothing of other processes and decides nothing: the group that owns it (see `pool`) is told of
 answers and of its end. Requests travel as packets through a socket whose other end the parent keeps open
 too: receiving one is atomic, so what the parent can still receive itself has never been started, and
-exactly one of the two has any request. The parent's death is felt through a pipe (the lifeline): the
-kernel kills the process's group when the parent's end of it closes, however that came about.
+exactly one of the two has any request. What it writes is its code's word: a frame that is no answer to the
+request at hand costs the process, and is never believed. The parent's death is felt through a pipe (the
+lifeline): the kernel kills the process's group when the parent's end of it closes, however that came about.
 """
 
 from __future__ import annotations
@@ -27,15 +28,21 @@ import msgspec
 
 from noetl.tools.processes.guardian import SHELL, TAG_VARIABLE
 from noetl.tools.processes.limits import Limits, apply_limits, ulimits
-from noetl.tools.processes.orphans import kill_group
+from noetl.tools.processes.orphans import kill_group, mark_process, own_family
 from noetl.tools.processes.requests import Answer, Failure, Request, Stream
 from noetl.tools.processes.sandbox import Sandbox
 
 INLINE_BYTES: Final = 1 << 15
 """Larger requests go as an open file beside the packet, which has room for twice this."""
 HEADER_BYTES: Final = 17
+NUMBER_BYTES: Final = 24
+"""Enough of a packet to tell its number."""
 READ_BYTES: Final = 1 << 16
 CUT_OFF_SECONDS: Final = 0.05
+MOST_READS: Final = 64
+"""In a row; whoever writes without end does not keep the parent from others."""
+REAPED_SECONDS: Final = 0.05
+_READER: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 _PACKAGE_FOLDER: Final = str(Path(__file__).parents[3])
 _PROGRAM: Final = (
     "import sys; sys.path.append({folder!r}); from noetl.tools.processes.child import main; "
@@ -82,6 +89,10 @@ class CodeProcess:
         self._death = -1
         self._unread = b""
         self._large: bytearray | None = None
+        self._large_bytes = 0
+        self._disbelieved = False
+        self._cpu_seconds = 0.0
+        self._mark = own_family().begin_mark()
         self._start()
 
     # ── starting ──────────────────────────────────────────────────────────────────────────────────
@@ -94,8 +105,11 @@ class CodeProcess:
         stderr_reader, stderr_writer = os.pipe()
         lifeline_reader, self._lifeline = os.pipe()
         passed = os.dup(self._untaken.fileno())
-        given = (passed, answers_writer, stdout_reader, stderr_reader, lifeline_reader)
-        closing = (passed, answers_writer, stdout_writer, stderr_writer, lifeline_reader)
+        # Opened anew for the child: a descriptor that is only passed on shares its flags, and a parent that
+        # waits for output could be made to wait for ever.
+        readers = [os.open(f"/dev/fd/{each}", _READER) for each in (stdout_reader, stderr_reader)]
+        given = (passed, answers_writer, *readers, lifeline_reader)
+        closing = (*given, stdout_writer, stderr_writer)
         self._outputs: dict[int, Stream] = {stdout_reader: "stdout", stderr_reader: "stderr"}
         for reader in (self._answers, *self._outputs):
             os.set_blocking(reader, False)
@@ -113,9 +127,11 @@ class CodeProcess:
             )
             self._death = os.pidfd_open(self._popen.pid)
         except OSError:
+            own_family().living.discard(self._mark)
             self._close()
             raise
         else:
+            mark_process(self._popen.pid, self._mark)
             with contextlib.suppress(ProcessLookupError):  # it is dead already, which will be found out
                 _arm_lifeline(lifeline_reader, self._popen.pid)
                 if self.sandbox is None:
@@ -163,7 +179,8 @@ class CodeProcess:
                 _send_large(self._requests, request.number, packet)
         except BlockingIOError:
             return False
-        except (BrokenPipeError, ConnectionError):  # it is dying, which is about to be noticed
+        except (BrokenPipeError, ConnectionError):  # it is dying, or code has closed the connection
+            self.reusable = False
             return False
         request.carries_definition = defines
         if defines:
@@ -184,7 +201,11 @@ class CodeProcess:
                 break
             if not packet:
                 break
-            request = self.outstanding.pop(int(packet[1 : packet.index(b",")]))
+            number = _number_of(packet)
+            request = None if number is None else self.outstanding.pop(number, None)
+            if request is None:
+                self.kill("it meddled with its requests")
+                continue
             if request.carries_definition:
                 self.known_programs.discard(request.program_number)
             self.sent -= 1
@@ -198,7 +219,9 @@ class CodeProcess:
     def read_answers(self) -> bool:
         """Takes in what has been written so far; whether there was anything."""
         some = False
-        while not self.ended:
+        for _ in range(MOST_READS):
+            if self.ended or self._disbelieved:
+                break
             try:
                 chunk = os.read(self._answers, READ_BYTES)
             except BlockingIOError:
@@ -215,21 +238,25 @@ class CodeProcess:
     def _take_in(self, chunk: bytes) -> None:
         if self._large is not None:
             self._large += chunk
-            if len(self._large) < HEADER_BYTES + int.from_bytes(self._large[9:HEADER_BYTES], "big"):
+            if len(self._large) < self._large_bytes:
                 return
             chunk, self._large = bytes(self._large), None
         data = self._unread + chunk if self._unread else chunk
         position, end, answered = 0, len(data), 0
+        untaken = self._first_untaken()
         while end - position >= HEADER_BYTES:
             body = position + HEADER_BYTES
+            kind = data[position]
             size = int.from_bytes(data[position + 9 : body], "big")
             number = int.from_bytes(data[position + 1 : position + 9], "big")
+            if not self._believes(kind, number, size, untaken):
+                return
             if size > end - body:
                 if size > READ_BYTES:
-                    self._begin_large(number, size, data[position:])
+                    self._large, self._large_bytes = bytearray(data[position:]), HEADER_BYTES + size
                     position = end
                 break
-            answered += self._frame(data[position], number, data[body : body + size])
+            answered += self._frame(kind, number, data[body : body + size])
             position = body + size
         self._unread = data[position:] if position < end else b""
         if answered:
@@ -240,14 +267,42 @@ class CodeProcess:
             if not self._output_watched and not self._reaped and len(self.outstanding) <= 1:
                 self._watch_output(True)
 
-    def _begin_large(self, number: int, size: int, beginning: bytes) -> None:
-        request = self.outstanding.get(number)
-        if request is not None and size > request.limits.result_bytes:
+    def _believes(self, kind: int, number: int, size: int, untaken: int) -> bool:
+        """Whether such a frame can come now: to the oldest request, which was taken, and not too large."""
+        oldest = next(iter(self.outstanding), None)
+        if number != oldest or number == untaken or untaken < 0:
+            if kind == 0x48 and not self.ready and number == size == 0:
+                return True
+            return self._disbelieve("it wrote an answer to no request of its own")
+        if 0 < size <= READ_BYTES and kind in (0x52, 0x45):
+            return True
+        if kind in (0x4F, 0x50) and size <= READ_BYTES:
+            return True
+        if kind not in (0x52, 0x45) or size == 0:  # R, E
+            return self._disbelieve("it wrote what is no answer")
+        request = self.outstanding[number]
+        if size > request.limits.result_bytes:
             said = f"the result is larger than {request.limits.result_bytes} bytes"
             request.fail("python.result", said)
-            self.kill(said)
-            return
-        self._large = bytearray(beginning)
+            return self._disbelieve(said)
+        return True
+
+    def _first_untaken(self) -> int:
+        """The number of the first request that has not even been begun; 0 if there is none."""
+        try:
+            packet = self._untaken.recv(NUMBER_BYTES, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except (BlockingIOError, ConnectionError):
+            return 0
+        number = _number_of(packet) if packet else 0
+        return -1 if number is None else number
+
+    def _disbelieve(self, because: str) -> bool:
+        self._disbelieved = True
+        self._large, self._unread = None, b""
+        if not self._reaped:
+            self._loop.remove_reader(self._answers)
+        self.kill(because)
+        return False
 
     def _frame(self, kind: int, number: int, body: bytes) -> int:
         """One frame of the child's; 1 if it answers a request."""
@@ -255,9 +310,7 @@ class CodeProcess:
             self.ready = True
             self.head_since = self.idle_since = time.monotonic()
             return 0
-        request = self.outstanding.get(number)
-        if request is None:
-            return 0
+        request = self.outstanding[number]
         if kind in (0x4F, 0x50):  # O, P: output that was left in the pipes when the task ended
             stream: Stream = "stdout" if kind == 0x4F else "stderr"
             self._output_came = True
@@ -333,13 +386,31 @@ class CodeProcess:
             return
         kill_group(self.pid)  # the rest of its group, while its number cannot be another's yet
         self._reaped = True
-        self._popen.wait()
+        self._reap()
+        own_family().living.discard(self._mark)
         self.read_answers()
         self.ended = True
         self.reusable = False
         self._close()
         self.gone.set_result(None)
         self.on_end(self)
+
+    def _reap(self) -> None:
+        with contextlib.suppress(ChildProcessError):  # then `wait` makes do
+            _pid, status, used = os.wait4(self.pid, 0)
+            self._popen.returncode = os.waitstatus_to_exitcode(status)
+            self._cpu_seconds = used.ru_utime + used.ru_stime
+        self._popen.wait()
+        if self.sandbox is None or self.limits.cpu_seconds is None or self._exit_code() != -signal.SIGKILL:
+            return
+        # Bubblewrap does not wait for the process in it that has waited for the code.
+        until = time.monotonic() + REAPED_SECONDS
+        with contextlib.suppress(ChildProcessError):
+            while time.monotonic() < until:
+                pid, _status, used = os.wait4(-self.pid, os.WNOHANG)
+                self._cpu_seconds += used.ru_utime + used.ru_stime
+                if pid == 0:
+                    time.sleep(0.001)
 
     def exit_message(self) -> tuple[str, bool]:
         """How it ended, in words; and whether somebody outside did it."""
@@ -357,7 +428,11 @@ class CodeProcess:
 
     @property
     def ran_out_of_cpu(self) -> bool:
-        return self._exit_code() == -signal.SIGXCPU
+        """Whether the kernel ended it for that: at first by request, a second later by force."""
+        seconds, code = self.limits.cpu_seconds, self._exit_code()
+        if seconds is None or code == -signal.SIGXCPU:
+            return code == -signal.SIGXCPU
+        return code == -signal.SIGKILL and self.killed_because is None and self._cpu_seconds > seconds + 0.95
 
     def _exit_code(self) -> int:
         """Below 0 for a signal, which bubblewrap tells of as shells do."""
@@ -386,8 +461,14 @@ def _answer(kind: int, body: bytes) -> Answer:
         if kind == 0x52:  # R
             return Answer(_decode_json(memoryview(body)[1:]))
         return Answer(failure=_decode_failure(memoryview(body)[1:]))
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         return Answer(failure=Failure(kind="python.result", message=f"the result cannot be read: {error}"))
+
+
+def _number_of(packet: bytes) -> int | None:
+    """None where it is not as it was sent: code has the receiving end of the socket, and can set filters."""
+    number = packet[1:].partition(b",")
+    return int(number[0]) if number[1] and number[0].isdigit() else None
 
 
 def _decoder() -> codecs.IncrementalDecoder:

@@ -1,14 +1,16 @@
 """The `sandbox` isolation: code in namespaces of its own, made by bubblewrap.
 
 A sandbox sees the system's programs and libraries and this Python, read-only, and its own folders, which
-alone it can write to. It sees no other process, no other execution's files and, unless it asks for it, no
-network. All of it ends with the one process that was started, also what has left its session. Where the
-machine cannot give this, the task is refused: a weaker isolation never stands in for it.
+alone it can write to, but for a small `/dev/shm`. What a task puts into its environment is set inside, never
+for bubblewrap itself, which runs outside. It sees no other process, no other execution's files and, unless
+it asks for it, no network. All of it ends with the one process that was started, also what has left its
+session. Where the machine cannot give this, the task is refused: a weaker isolation never stands in for it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import subprocess
 import sys
@@ -35,6 +37,12 @@ CONFIGURATION: Final = tuple(
         *("ssl/certs", "ssl/openssl.cnf", "ca-certificates", "pki/tls/certs", "pki/ca-trust", "mime.types"),
     )
 )
+# Root writes here by who it is, with no capability left to lose, and what it writes holds for the machine.
+KERNEL: Final = tuple(
+    f"/proc/{name}" for name in ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "pressure")
+)
+SHARED_MEMORY_BYTES: Final = 64 << 20
+"""Of `/dev/shm`: it is memory, and no process's own."""
 THIS_PYTHON: Final = tuple(dict.fromkeys((sys.base_prefix, sys.prefix, str(Path(__file__).parents[3]))))
 
 
@@ -56,14 +64,26 @@ class Sandbox(msgspec.Struct, frozen=True):
     folder: Path
     network: bool = False
 
-    def wrapped(self, command: Sequence[str], temporary: Path, readable: Sequence[Path] = ()) -> list[str]:
-        """The command inside the sandbox; `temporary` is a folder that is also its `/tmp`."""
+    def wrapped(
+        self,
+        command: Sequence[str],
+        temporary: Path,
+        readable: Sequence[Path] = (),
+        variables: int | None = None,
+    ) -> list[str]:
+        """The command inside the sandbox; `temporary` is a folder that is also its `/tmp`, `variables` the
+        descriptor of a file with the environment (see `as_options`)."""
         argv = [
             *(_bubblewrap(), "--die-with-parent", "--cap-drop", "ALL"),
             *("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
             *(() if self.network else ("--unshare-net",)),
-            *("--proc", "/proc", "--dev", "/dev", "--bind", str(temporary), "/tmp"),
+            *(() if variables is None else ("--args", str(variables))),
+            *("--proc", "/proc", "--dev", "/dev"),
+            *(("--size", str(SHARED_MEMORY_BYTES), "--tmpfs", "/dev/shm") if _limits_memory() else ()),
+            *("--remount-ro", "/dev", "--bind", str(temporary), "/tmp"),
         ]
+        for path in KERNEL:
+            argv += ["--ro-bind-try", path, path]
         for path in (*SYSTEM, *CONFIGURATION, *THIS_PYTHON):
             argv += ["--ro-bind-try", path, path]
         for folder in readable:
@@ -71,6 +91,12 @@ class Sandbox(msgspec.Struct, frozen=True):
         for folder in (self.folder, temporary):
             argv += ["--bind", str(folder), str(folder)]
         return [*argv, "--remount-ro", "/", "--", *command]
+
+
+def as_options(variables: Mapping[str, str]) -> bytes:
+    """An environment as bubblewrap reads it from a file, where no command line shows it."""
+    words = [word for name, value in variables.items() for word in ("--setenv", name, value)]
+    return b"".join(os.fsencode(word) + b"\0" for word in words)
 
 
 async def sandbox_for(spec: Mapping[str, Any], folder: Path) -> Sandbox | None:
@@ -100,6 +126,22 @@ def _bubblewrap() -> str:
     if found is None:
         raise IsolationUnavailableError("the isolation `sandbox` needs bubblewrap (`bwrap`) to be installed")
     return found
+
+
+@cache
+def _limits_memory() -> bool:
+    """Whether this bubblewrap can bound a file system in memory; an older one gives none to write to."""
+    try:
+        said = subprocess.run(
+            [_bubblewrap(), "--help"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=TRIAL_SECONDS,
+            env={},
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return b"--size" in said.stdout + said.stderr
 
 
 @cache  # a failure is not kept: an operator may allow it meanwhile
