@@ -122,7 +122,7 @@ def test_a_name_that_is_rebound_between_two_looks_reaches_nothing_closed(
         ("deflate/200000000", "http.too_large"),
         ("bomb/200000000", None),  # packed twice: whatever becomes of it, it does not become large
         ("deep/1000000", "http.protocol"),
-        ("deep/15000000", "http.protocol"),
+        ("deep/15000000", "http.too_large"),
         ("headers/60000", "http.protocol"),
         ("brotli/10", "http.protocol"),
     ],

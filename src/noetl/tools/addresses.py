@@ -27,6 +27,7 @@ REFUSED_BY_DEFAULT: Final = (
     "::/128",
     "169.254.0.0/16",  # link-local, and the metadata services of most clouds
     "fe80::/10",
+    "64:ff9b:1::/48",  # translated by the network's own rules: leads to any IPv4 address
     "fd00:ec2::/32",  # metadata and identity services, by IPv6
     "fd20:ce::/32",
     "100.100.100.200/32",
@@ -36,8 +37,17 @@ REFUSED_BY_DEFAULT: Final = (
     "ff00::/8",
     "240.0.0.0/4",
 )
-NAT64: Final = IPv6Network("64:ff9b::/96")
+TRANSLATED: Final = (
+    IPv6Network("64:ff9b::/96"),  # NAT64
+    IPv6Network("64:ff9b:1::/48"),  # NAT64 in a network of one's own, in its usual form
+    IPv6Network("::ffff:0:0:0/96"),  # SIIT
+)
+"""What ends in an IPv4 address."""
 IPV4_COMPATIBLE: Final = IPv6Network("::/96")
+ISATAP: Final = 0x0000_5EFE
+"""The third quarter of an address that ends in the IPv4 address of a tunnel's other end."""
+ISATAP_BITS: Final = 0xFCFF_FFFF
+"""Without the two that say whether the address is unique in the world, or of a group."""
 
 
 class AddressRefusedError(NoetlError):
@@ -94,5 +104,10 @@ def _meanings(address: Address) -> Iterator[Address]:
         yield address.sixtofour
     if address.teredo is not None:
         yield from address.teredo
-    if address in NAT64 or (address in IPV4_COMPATIBLE and int(address) > 1):
-        yield IPv4Address(int(address) & 0xFFFFFFFF)
+    number = int(address)
+    if (
+        any(address in network for network in TRANSLATED)
+        or (address in IPV4_COMPATIBLE and number > 1)
+        or number >> 32 & ISATAP_BITS == ISATAP
+    ):
+        yield IPv4Address(number & 0xFFFFFFFF)

@@ -63,7 +63,7 @@ async def run_duckdb(call: ToolCall, context: ToolContext) -> Outcome:
     try:
         config = read_config(call, DuckdbConfig)
         job = _Job(config, call.args, context.folder.resolve())
-        rows = await in_thread(job.work, job.interrupt)
+        rows = await in_thread(job.work, job.interrupt, confined_to=job.places())
     except CALL_FAILURES as error:
         return failure(call, started, error, "duckdb", DESCRIPTION.outcome_fields)
     except duckdb.Error as error:

@@ -20,12 +20,15 @@ _LEADS: Final = (
     r"(?P<from>from|join)\s+"
     r"|(?P<copy>to|database)\s+"
     r"|attach\s+(?:database\s+)?(?:if\s+not\s+exists\s+)?"
-    r"|(?:read_\w+|\w+_scan|glob|sniff_csv|parquet_\w+)\s*\(\s*\[?\s*"
+    r"|(?:read_\w+|\w+_scan|glob|sniff_csv|parquet_\w+)\s*\(\s*(?:\[\s*)?"
     r")"
 )
 _PATHS: Final = re.compile(rf"{_LEADS}(?P<strings>{_QUOTED}(?:\s*,\s*{_QUOTED})*)", re.IGNORECASE)
 _STRING: Final = re.compile(_QUOTED)
 _COPIES: Final = re.compile(r"\s*(?:copy|export|import)\b", re.IGNORECASE)
+_STRUCTURE: Final = re.compile(r"[();]|\bselect\b", re.IGNORECASE)
+_SPACE: Final = re.compile(r"\s*")
+_DISTINCT: Final = re.compile(r"\W?distinct", re.IGNORECASE)
 _ELSEWHERE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|/|~")
 """A path that does not begin in the folder: one with a scheme, or an absolute one."""
 
@@ -35,8 +38,9 @@ def with_folder(text: str, folder: Path) -> str:
     bare = without_quotes(text, "duckdb")
     pieces: list[str] = []
     position = 0
+    surroundings = _Surroundings(bare)
     for found in _PATHS.finditer(bare):
-        if not _is_path(bare, found):
+        if not surroundings.names_file(found):
             continue
         for string in _STRING.finditer(bare, *found.span("strings")):
             written = text[string.start() : string.end()]
@@ -49,27 +53,61 @@ def with_folder(text: str, folder: Path) -> str:
     return "".join((*pieces, text[position:]))
 
 
-def _is_path(bare: str, found: re.Match[str]) -> bool:
-    statement = bare.rfind(";", 0, found.start()) + 1
-    if found["copy"]:
-        return _COPIES.match(bare, statement) is not None
-    if not found["from"]:
-        return True
-    before = bare[statement : found.start()]
-    if re.search(r"\bdistinct\s*$", before, re.IGNORECASE):
-        return False
-    inner = _innermost(before)
-    return inner is None or not inner.strip() or re.search(r"\bselect\b", inner, re.IGNORECASE) is not None
+class _Surroundings:
+    """What stands before a place in the text: its statement, and the parentheses that are open there.
+
+    It is read once, from the beginning to the end.
+    """
+
+    def __init__(self, bare: str) -> None:
+        self._bare = bare
+        self._marks = _STRUCTURE.finditer(bare)
+        self._following = next(self._marks, None)
+        self._statement = 0
+        self._open: list[tuple[int, bool]] = []
+        """Of each: where the first thing inside begins, and whether it selects something."""
+        self._copies = _COPIES.match(bare) is not None
+
+    def _advance(self, position: int) -> None:
+        while (mark := self._following) is not None and mark.start() < position:
+            self._following = next(self._marks, None)
+            if mark[0] == ";":
+                self._statement = mark.end()
+                self._copies = _COPIES.match(self._bare, mark.end()) is not None
+                self._open = []
+            elif mark[0] == "(":
+                self._open.append((_behind_space(self._bare, mark.end()), False))
+            elif self._open:
+                inside, selects = self._open.pop()
+                if mark[0] != ")":
+                    self._open.append((inside, True))
+                elif selects and self._open:
+                    self._open[-1] = (self._open[-1][0], True)
+
+    def names_file(self, found: re.Match[str]) -> bool:
+        """Whether the strings of a match, none of which stands before an earlier one's, are paths."""
+        self._advance(found.start())
+        if found["copy"]:
+            return self._copies
+        if not found["from"]:
+            return True
+        if self._is_comparison(found.start()):
+            return False
+        if not self._open:
+            return True
+        inside, selects = self._open[-1]
+        return selects or inside >= found.start()
+
+    def _is_comparison(self, position: int) -> bool:
+        """`is distinct from`"""
+        while position > self._statement and self._bare[position - 1].isspace():
+            position -= 1
+        return (
+            _DISTINCT.fullmatch(self._bare, max(position - len(" distinct"), self._statement), position)
+            is not None
+        )
 
 
-def _innermost(text: str) -> str | None:
-    """What follows the last parenthesis that is still open; None where none is."""
-    depth = 0
-    for index in range(len(text) - 1, -1, -1):
-        if text[index] == ")":
-            depth += 1
-        elif text[index] == "(":
-            if depth == 0:
-                return text[index + 1 :]
-            depth -= 1
-    return None
+def _behind_space(text: str, position: int) -> int:
+    found = _SPACE.match(text, position)
+    return found.end() if found is not None else position

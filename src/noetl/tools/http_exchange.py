@@ -26,10 +26,12 @@ from noetl.tools.addresses import AddressRefusedError
 from noetl.tools.call_failures import CallFailedError
 from noetl.tools.http_request import Request, RequestError, address, name_of, request_for, request_to
 from noetl.tools.http_response import (
+    MAX_DATA_BYTES,
     BodyError,
     BodyTooLargeError,
     HeadersTooLargeError,
     Response,
+    TooMuchDataError,
     group_of,
     read_result,
 )
@@ -213,6 +215,12 @@ async def _received(
         return group, await read_result(response, call, context, policy)
     except BodyTooLargeError:
         failure = _too_large(name_of(response.url), policy.max_body_bytes)
+    except TooMuchDataError:
+        failure = CallFailedError(
+            "http.too_large",
+            f"the JSON of {name_of(response.url)} would take more than {MAX_DATA_BYTES >> 20} MiB of memory",
+            limit=MAX_DATA_BYTES,
+        )
     except BodyError as mistake:
         if response.status >= 400:  # a proxy's error page: the status says more than the body
             return group, mistake.text

@@ -2,11 +2,13 @@
 
 Memory is bounded whatever the other side sends: a body is read in pieces, becomes data only up to a limit,
 and goes to the result store piece by piece above it. Sizes count after decompression, so a small
-compressed body cannot become a large one unseen.
+compressed body cannot become a large one unseen. All text that leaves here can be written as UTF-8, whatever
+the other side declares; and no codec runs but those of `noetl.tools.http_charsets`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import codecs
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -21,9 +23,14 @@ from yarl import URL
 
 from noetl.records.protocols import ToolCall, ToolContext
 from noetl.records.result_ref import ref_to_data
+from noetl.tools.http_charsets import codec_of
 from noetl.tools.http_session import HttpPolicy
 
 PIECE: Final = 1 << 16
+LARGE: Final = 1 << 20
+"""A body over this is decoded in a thread, so that other tasks and the call's own `timeout` go on."""
+MAX_DATA_BYTES: Final = 640 << 20
+"""Of memory that a JSON body may take as data, by estimate: ten times the largest text that is decoded."""
 INLINE_MAX_BYTES: Final = 65_536
 UTF8: Final = ("utf-8", "ascii")
 """Charsets whose text is UTF-8 as it is."""
@@ -86,11 +93,27 @@ class HeadersTooLargeError(Exception):
     """More bytes than the operator lets the headers of a response have."""
 
 
+class TooMuchDataError(Exception):
+    """JSON that is small as text and large in memory, such as a long list of empty lists."""
+
+
+def header_text(value: str) -> str:
+    """A header as text: UTF-8 where it is that, otherwise Latin-1, which any bytes are."""
+    if value.isascii():
+        return value
+    # The client library puts lone surrogates in place of bytes that are not UTF-8.
+    raw = value.encode("utf-8", "surrogateescape")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw.decode("latin-1")
+
+
 def group_of(response: Response, policy: HttpPolicy) -> dict[str, Any]:
     """The fields under `outcome.http`; a header that came more than once is joined by commas."""
     headers: dict[str, str] = {}
     for name, value in response.headers.items():
-        name = name.lower()
+        name, value = header_text(name.lower()), header_text(value)
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
     if sum(map(len, headers)) + sum(map(len, headers.values())) > policy.max_header_bytes:
         raise HeadersTooLargeError
@@ -103,7 +126,8 @@ async def read_result(response: Response, call: ToolCall, context: ToolContext, 
     knobs = call.spec.get("result")
     knobs = knobs if isinstance(knobs, dict) else {}
     inline = knobs.get("inline_max_bytes")
-    declared = _declared(response.headers.get("Content-Type"))
+    content_type = response.headers.get("Content-Type")
+    declared = _declared(None if content_type is None else header_text(content_type))
     if declared.form == "json":
         limit = policy.max_decoded_bytes
     elif declared.form == "bytes":
@@ -111,7 +135,7 @@ async def read_result(response: Response, call: ToolCall, context: ToolContext, 
     else:
         limit = inline if isinstance(inline, int) else INLINE_MAX_BYTES
     content = response.content
-    came_with_head = content.is_eof() and content.total_bytes <= min(limit, policy.max_body_bytes)
+    came_with_head = content.is_eof() and content.total_bytes <= min(limit, policy.max_body_bytes, LARGE)
     if came_with_head and declared.form != "unknown":
         return _decoded(content.read_nowait(), declared)
     async with aclosing(_pieces(content, policy.max_body_bytes)) as pieces:
@@ -122,7 +146,7 @@ async def read_result(response: Response, call: ToolCall, context: ToolContext, 
                 break
         else:
             if declared.form != "unknown" or _is_text(start):
-                return _decoded(bytes(start), declared)
+                return await _decoded_aside(bytes(start), declared)
         store = knobs.get("store") or "auto"
         async with aclosing(_stored_form(_joined(bytes(start), pieces), declared)) as body:
             stored = await context.results.put(
@@ -144,7 +168,7 @@ def _declared(header: str | None) -> Declared:
     if header is None:
         return Declared("unknown")
     kind, parameters = parse_content_type(header)
-    charset = _codec(parameters.get("charset") or "utf-8")
+    charset = codec_of(parameters.get("charset") or "utf-8")
     if kind in ("application/json", "text/json") or kind.endswith("+json"):
         return Declared("json", kind, charset)
     if kind.startswith("text/") or kind.endswith("+xml") or kind in TEXT_TYPES:
@@ -189,6 +213,23 @@ def _is_text(body: bytearray) -> bool:
     return 0 not in body
 
 
+async def _decoded_aside(body: bytes, declared: Declared) -> Any:  # noqa: ANN401 - the body's data
+    if len(body) <= LARGE:
+        return _decoded(body, declared)
+
+    def work() -> Any:  # noqa: ANN401 - the body's data
+        if declared.form == "json" and _size_as_data(body) > MAX_DATA_BYTES:
+            raise TooMuchDataError
+        return _decoded(body, declared)
+
+    return await asyncio.to_thread(work)
+
+
+def _size_as_data(body: bytes) -> int:
+    """An upper estimate of the memory that a JSON text takes as data, without decoding it."""
+    return len(body) + 32 * body.count(b",") + 72 * body.count(b"[") + 184 * body.count(b"{")
+
+
 def _decoded(body: bytes, declared: Declared) -> Any:  # noqa: ANN401 - the body's data
     if not body:
         return None
@@ -198,10 +239,11 @@ def _decoded(body: bytes, declared: Declared) -> Any:  # noqa: ANN401 - the body
 
 
 def _json(body: bytes, declared: Declared) -> Any:  # noqa: ANN401 - the body's data
+    text = body
     if declared.charset not in UTF8:
-        body = _text(body, declared).encode()
+        text = _text(body, declared).encode()
     try:
-        return msgspec.json.decode(body.removeprefix(codecs.BOM_UTF8))
+        return msgspec.json.decode(text.removeprefix(codecs.BOM_UTF8))
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise BodyError(
@@ -211,11 +253,3 @@ def _json(body: bytes, declared: Declared) -> Any:  # noqa: ANN401 - the body's 
 
 def _text(body: bytes, declared: Declared) -> str:
     return body.removeprefix(codecs.BOM_UTF8).decode(declared.charset, "replace")
-
-
-def _codec(declared: str) -> str:
-    try:
-        b"".decode(declared)  # refuses names that are unknown, and codecs that do not give text
-        return codecs.lookup(declared).name
-    except (LookupError, ValueError):
-        return "utf-8"

@@ -23,9 +23,10 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from noetl.records.protocols import ToolContext
 from noetl.tools.addresses import POLICY_KEY, AddressPolicy, AddressRefusedError
 from noetl.tools.http_direct import DirectRequests
-from noetl.tools.paths import PathRefusedError, under
+from noetl.tools.paths import PathRefusedError, read_under
 
 KEPT_ALIVE_SECONDS: Final = 30.0
+MAX_PEM_BYTES: Final = 4 << 20
 PEM_MARK: Final = "-----BEGIN "
 """A text with this in it is a certificate or a key, not the name of a file."""
 REFUSED: Final = "the host leads to an address that tasks may not connect to"
@@ -136,46 +137,34 @@ async def tls_context(context: ToolContext, tls: Mapping[str, Any]) -> ssl.SSLCo
     async def make() -> ssl.SSLContext:
         return await asyncio.to_thread(_make_context, verify, given)
 
-    stamps = ",".join(f"{name}={_stamp(pem)}" for name, pem in given.items())
+    # A certificate that was renewed in place is another one.
+    stamps = ",".join(f"{name}={hashlib.sha256(pem).hexdigest()}" for name, pem in given.items())
     return await context.shared(f"http.tls:{verify}:{stamps}", make)
 
 
-def _pem(name: str, folder: Path, written: object) -> Path | bytes:
+def _pem(name: str, folder: Path, written: object) -> bytes:
     """What a field of `tls` holds: the certificate or key itself, or a file in the execution's folder."""
     text = str(written)
     if PEM_MARK in text:
         return text.encode()
     try:
-        path = under(folder, text)
+        return read_under(folder, text, MAX_PEM_BYTES)
+    except FileNotFoundError:
+        raise TlsError(f"`tls.{name}`: there is no such file in the execution's folder") from None
     except PathRefusedError as refused:
         raise TlsError(
             f"`tls.{name}`: {refused}; give the file's text instead, from a keychain entry of kind `file`"
         ) from None
-    if not path.is_file():
-        raise TlsError(f"`tls.{name}`: there is no such file in the execution's folder")
-    return path
 
 
-def _stamp(pem: Path | bytes) -> str:
-    """A certificate that was renewed in place is another one."""
-    if isinstance(pem, bytes):
-        return hashlib.sha256(pem).hexdigest()
-    return f"{pem}@{pem.stat().st_mtime_ns}"
-
-
-def _make_context(verify: bool, given: Mapping[str, Path | bytes]) -> ssl.SSLContext:
+def _make_context(verify: bool, given: Mapping[str, bytes]) -> ssl.SSLContext:
     # What runs programs is loaded for the few calls that have certificates of their own.
     from noetl.tools.programs import unnamed_file  # noqa: PLC0415
 
     try:
         with contextlib.ExitStack() as files:
             # OpenSSL reads keys from files only; a text becomes one that no other process can find.
-            names = {
-                name: f"/dev/fd/{files.enter_context(unnamed_file(pem))}"
-                if isinstance(pem, bytes)
-                else str(pem)
-                for name, pem in given.items()
-            }
+            names = {name: f"/dev/fd/{files.enter_context(unnamed_file(pem))}" for name, pem in given.items()}
             made = ssl.create_default_context(cafile=names.get("ca"))
             if "cert" in names:
                 made.load_cert_chain(names["cert"], names.get("key"))

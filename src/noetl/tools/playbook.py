@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
@@ -32,13 +32,26 @@ DESCRIPTION = ToolDescription(
 )
 
 
+LONGEST_VERSION: Final = 18
+"""In digits; a catalog counts versions, and never so far."""
+
+
+def _is_version(version: object) -> bool:
+    return isinstance(version, int) and not isinstance(version, bool) and 0 <= version < 10**LONGEST_VERSION
+
+
+def _shown(version: object) -> str:
+    text = str(version)
+    return text if len(text) <= 40 else f"{text[:40]}…"
+
+
 async def run(call: ToolCall, context: ToolContext) -> Outcome:
     started = time.monotonic()
     version = call.config.get("version")
-    if isinstance(version, str):
-        if not version.isdecimal():
-            return failed(call, started, "playbook.version", f"`{version}` is not a version number")
+    if isinstance(version, str) and version.isdecimal() and len(version) <= LONGEST_VERSION:
         version = int(version)
+    if version is not None and not _is_version(version):
+        return failed(call, started, "playbook.version", f"`{_shown(version)}` is not a version number")
     if not isinstance(call.args, dict):
         return failed(call, started, "playbook.args", "`args` must be a mapping: they become the payload")
     try:

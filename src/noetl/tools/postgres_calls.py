@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 import time
-from typing import Any, Final
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any, Final, cast
 
 import msgspec
 import psycopg
@@ -34,8 +36,14 @@ from noetl.tools.sql_calls import (
     read_config,
     sql_text,
 )
-from noetl.tools.sql_rows import BATCH, add_rows, column_names
-from noetl.tools.sql_statements import Positions, manages_transactions, postgres_params, statements
+from noetl.tools.sql_rows import Rows
+from noetl.tools.sql_statements import (
+    Positions,
+    Statement,
+    manages_transactions,
+    postgres_params,
+    statements,
+)
 from noetl.tools.sql_tables import TableWrite, table_write
 
 _CONFLICT_STATES: Final = ("40001", "40P01", "55P03")
@@ -47,6 +55,10 @@ _CONNECTION_CLASSES: Final = ("08", "53300", "57P0")
 """A connection that broke, too many of them, a server that is going down or starting up."""
 _CONSTRAINT_CLASS: Final = "23"
 _TIMED_OUT: Final = "57014"
+_READS: Final = frozenset(("select", "values", "table", "with"))
+_MAY_CHANGE: Final = re.compile(r"\b(?:into|insert|update|delete|merge)\b", re.IGNORECASE)
+_CHUNK: Final = 200
+"""How many rows the client library hands over at a time."""
 _CAPITAL: Final = re.compile(r"(?<!^)(?=[A-Z])")
 
 
@@ -104,8 +116,12 @@ def _judged(error: psycopg.Error, state: str | None, message: str) -> tuple[str,
 async def _run_text(connection: AsyncConnection, text: str, config: PostgresConfig) -> list[dict[str, Any]]:
     cursor = connection.cursor()
     if config.params is None:
-        await cursor.execute(text.encode())
-        rows = await _last_rows(cursor)
+        found = statements(text, "postgres")
+        if len(found) == 1 and _only_reads(found[0]):
+            rows = await _streamed(cursor, text.encode(), None)
+        else:
+            await cursor.execute(text.encode())
+            rows = await _last_rows(cursor)
     else:
         rows = await _run_with_params(connection, cursor, text, config.params)
     if connection.info.transaction_status != TransactionStatus.IDLE:
@@ -126,9 +142,13 @@ async def _run_with_params(
     rows: list[dict[str, Any]] = []
     if together:
         await connection.execute("BEGIN")
-    for statement, values in written:
+    for statement, (own_text, values) in zip(found, written, strict=True):
         check_quoting(connection)
-        await cursor.execute(statement.encode(), [_bound(value) for value in values])
+        given_values = [_bound(value) for value in values]
+        if _only_reads(statement):
+            rows = await _streamed(cursor, own_text.encode(), given_values)
+            continue
+        await cursor.execute(own_text.encode(), given_values)
         if cursor.description is not None:
             rows = await _last_rows(cursor)
     if together:
@@ -136,16 +156,37 @@ async def _run_with_params(
     return rows
 
 
+def _only_reads(statement: Statement) -> bool:
+    """Whether it is sure to answer with rows, which a stream has to; where it is not, nothing is lost."""
+    return statement.word in _READS and _MAY_CHANGE.search(statement.bare) is None
+
+
+async def _streamed(cursor: AsyncCursor[Any], text: bytes, values: list[Any] | None) -> list[dict[str, Any]]:
+    """The rows as the server sends them: the client library would hold all of them before it gave the first.
+
+    A result that becomes too large is cancelled on the server.
+    """
+    rows: Rows | None = None
+    size = _CHUNK if psycopg.capabilities.has_stream_chunked() else 1
+    made = cast("AsyncGenerator[Any]", cursor.stream(text, values, size=size))
+    async with aclosing(made) as stream:
+        async for row in stream:
+            if rows is None:
+                rows = Rows(column.name for column in cursor.description or ())
+            rows.add(row)
+    return [] if rows is None else rows.data
+
+
 async def _last_rows(cursor: AsyncCursor[Any]) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
+    data: list[dict[str, Any]] = []
     while True:
         if cursor.description is not None:
-            rows = []
-            names = column_names(column.name for column in cursor.description)
-            while fetched := await cursor.fetchmany(BATCH):
-                add_rows(rows, names, fetched)
+            rows = Rows(column.name for column in cursor.description)
+            async for row in cursor:
+                rows.add(row)
+            data = rows.data
         if not cursor.nextset():
-            return rows
+            return data
 
 
 async def _insert(connection: AsyncConnection, write: TableWrite) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ from noetl.records.outcome import Outcome
 from noetl.records.protocols import ToolCall, ToolContext
 from noetl.tools.call_failures import CallFailedError
 from noetl.tools.outcomes import failed, failed_with
-from noetl.tools.paths import PathRefusedError, under
+from noetl.tools.paths import PathRefusedError, read_under, under
 from noetl.tools.processes.folders import OwnFolder
 from noetl.tools.processes.guardian import SHELL
 from noetl.tools.processes.limits import limits_from
@@ -37,6 +37,7 @@ from noetl.tools.programs import (
 )
 
 INTERPRETERS: Final[Mapping[str, str]] = {".py": sys.executable, ".sh": SHELL}
+MAX_SCRIPT_BYTES: Final = 64 << 20
 NOT_STARTED: Final = {"exit_code": None}
 
 
@@ -53,7 +54,7 @@ async def run_script(call: ToolCall, context: ToolContext) -> Outcome:
                 script = _local(source, context.folder)
             expected = call.config.get("checksum")
             if expected is not None:
-                content = script.read_bytes()
+                content = script.read_bytes() if "://" in source else _read(context.folder, script)
                 digest = str(expected).strip().lower().removeprefix("sha256:")
                 if hashlib.sha256(content).hexdigest() != digest:
                     message = "the script is another one than its checksum says, and was not run"
@@ -73,6 +74,7 @@ async def _program(call: ToolCall, context: ToolContext, script: Path, sandbox: 
     config = call.config
     fields = {} if "://" in str(config["source"]) else await credential_fields(config.get("auth"), context)
     stdin = config.get("stdin")
+    own = context.folder.resolve()
     return Program(
         argv=(*_interpreter(config.get("interpreter"), script), str(script), *_arguments(config)),
         cwd=folder_of(config.get("cwd"), context.folder),
@@ -81,7 +83,8 @@ async def _program(call: ToolCall, context: ToolContext, script: Path, sandbox: 
         credential=credential_text(fields),
         limits=limits_from(call.spec.get("resources")),
         sandbox=sandbox,
-        reads=(script.parent,),
+        # A folder inside the execution's own one may become a link to somewhere else meanwhile.
+        reads=(own if script.is_relative_to(own) else script.parent,),
     )
 
 
@@ -119,6 +122,13 @@ def _local(source: str, folder: Path) -> Path:
     if not path.is_file():
         raise ProgramError("`source`: there is no such file in the execution's folder")
     return path
+
+
+def _read(folder: Path, script: Path) -> bytes:
+    try:
+        return read_under(folder, str(script), MAX_SCRIPT_BYTES)
+    except (FileNotFoundError, PathRefusedError):
+        raise ProgramError("`source`: the file is no longer there, or too large to be checked") from None
 
 
 def _copy(copies: ExitStack, name: str, content: bytes) -> Path:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from noetl.tools.sql import FileSqlConfig
-from noetl.tools.sql_rows import BATCH, add_rows, column_names
+from noetl.tools.sql_rows import Rows
 from noetl.tools.sql_statements import Positions
 from noetl.tools.sql_tables import table_write
 
@@ -28,7 +27,7 @@ class Connection(Protocol):
 class Cursor(Protocol):
     @property
     def description(self) -> Any: ...  # noqa: ANN401 - each library describes columns by tuples of its own
-    def fetchmany(self, size: int = ..., /) -> Sequence[Any]: ...
+    def fetchone(self) -> Any: ...  # noqa: ANN401 - a row, or None after the last one
 
 
 Config = TypeVar("Config", bound=FileSqlConfig)
@@ -64,6 +63,12 @@ class FileJob(ABC, Generic[Config, Connected]):
                 self._connection = None
             connection.close()
 
+    def places(self) -> list[Path]:
+        """The folders that the call's thread is confined to; they exist."""
+        if self.database != MEMORY and not self.config.read_only:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        return [self.folder] if self.folder.is_dir() else []
+
     @abstractmethod
     def connect(self) -> Connected: ...
 
@@ -85,9 +90,9 @@ class FileJob(ABC, Generic[Config, Connected]):
         return Positions(params) if isinstance(params, list) else None
 
     def rows_of(self, cursor: Cursor) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = []
-        names = column_names(column[0] for column in cursor.description)
-        while fetched := cursor.fetchmany(BATCH):
+        """All rows of a result, one by one: a single one can be as large as many."""
+        rows = Rows(column[0] for column in cursor.description)
+        for row in iter(cursor.fetchone, None):
             self.check_stopped()
-            add_rows(rows, names, fetched)
-        return rows
+            rows.add(row)
+        return rows.data

@@ -2,7 +2,8 @@
 
 Dates and times become ISO text, intervals seconds, decimals numbers where a JSON number says the same digits
 and text otherwise, binary data base64 text, UUIDs and whatever JSON has nothing for text. A NaN is null, an
-infinite number the text `Infinity` or `-Infinity`.
+infinite number the text `Infinity` or `-Infinity`. What the rows of one result take in memory is bounded:
+they are weighed one by one as they come.
 """
 
 from __future__ import annotations
@@ -12,13 +13,20 @@ import math
 from collections.abc import Iterable, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from sys import getsizeof
 from typing import Any, Final
 
-BATCH: Final = 1000
-"""How many rows are fetched and turned into data at a time."""
+from noetl.tools.call_failures import CallFailedError
 
+MAX_BYTES: Final = 256 << 20
+"""Of memory that the rows of a result may take, by estimate."""
+
+_ROW_BYTES: Final = 160
+_VALUE_BYTES: Final = 64
 _AS_IT_IS: Final = frozenset((str, int, bool, type(None)))
+_SMALL: Final = frozenset((int, bool, type(None), float, datetime, date, time))
 _WHOLE_DIGITS: Final = 40
+TOO_LARGE: Final = "sql.too_large"
 
 
 def column_names(names: Iterable[str]) -> list[str]:
@@ -33,12 +41,52 @@ def column_names(names: Iterable[str]) -> list[str]:
     return list(found)
 
 
-def add_rows(rows: list[dict[str, Any]], names: Sequence[str], fetched: Iterable[Sequence[Any]]) -> None:
-    for row in fetched:
-        rows.append({
+class Rows:
+    """The rows of one result, as far as they have come."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.data: list[dict[str, Any]] = []
+        self._names = column_names(names)
+        self._left = MAX_BYTES
+        self._least = _ROW_BYTES + _VALUE_BYTES * len(self._names)
+
+    def add(self, row: Sequence[Any]) -> None:
+        """CallFailedError where there are too many, or too large ones."""
+        left = self._left - self._least
+        for value in row:
+            if type(value) is str:
+                left -= len(value) if len(value) <= _VALUE_BYTES else getsizeof(value)
+            elif type(value) not in _SMALL:
+                left -= _weight(value)
+        if left < 0:
+            raise too_large()
+        self._left = left
+        self.data.append({
             name: value if type(value) in _AS_IT_IS else plain(value)
-            for name, value in zip(names, row, strict=True)
+            for name, value in zip(self._names, row, strict=True)
         })  # fmt: skip
+
+
+def too_large() -> CallFailedError:
+    return CallFailedError(
+        TOO_LARGE,
+        f"the rows take more than {MAX_BYTES >> 20} MiB of memory: let the database do more of the work "
+        "(`LIMIT`, an aggregate, `INSERT … SELECT`, `COPY`), or move them with a task of the kind `transfer`",
+        limit=MAX_BYTES,
+    )
+
+
+def _weight(value: object) -> int:
+    """About how many bytes a value takes beyond those that every one does."""
+    if isinstance(value, str):
+        return getsizeof(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return len(value) * 4 // 3
+    if isinstance(value, dict):
+        return sum(2 * _VALUE_BYTES + _weight(key) + _weight(item) for key, item in value.items())
+    if isinstance(value, list | tuple | set | frozenset):
+        return sum(_VALUE_BYTES + _weight(item) for item in value)
+    return 0
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401 - any value of a database

@@ -6,8 +6,11 @@ closed to the text too, not only to `database`.
 
 from __future__ import annotations
 
+import atexit
 import sqlite3
 import time
+from contextlib import closing
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +19,7 @@ from noetl.records.protocols import ToolCall, ToolContext
 from noetl.tools.call_failures import CallFailedError
 from noetl.tools.outcomes import ok
 from noetl.tools.paths import PathRefusedError, under
+from noetl.tools.processes.folders import OwnFolder
 from noetl.tools.sql_calls import (
     ACCESS,
     CALL_FAILURES,
@@ -29,6 +33,7 @@ from noetl.tools.sql_calls import (
     sql_text,
 )
 from noetl.tools.sql_files import MEMORY, FileJob
+from noetl.tools.sql_rows import TOO_LARGE
 from noetl.tools.sql_statements import Statement, manages_transactions, statements
 from noetl.tools.sql_tables import bound
 from noetl.tools.sqlite import DESCRIPTION, SqliteConfig
@@ -36,6 +41,9 @@ from noetl.tools.threads import in_thread
 
 BUSY_SECONDS: Final = 2.0
 """How long a statement waits for a lock before the call fails and may be retried."""
+
+MAX_VALUE_BYTES: Final = 64 << 20
+"""Of one text or blob: SQLite makes such a value in one go, and nothing can interrupt it."""
 
 # These work outside transactions only, or mean something else inside.
 _BEFORE_TRANSACTION: Final = frozenset(("pragma", "attach", "detach", "vacuum"))
@@ -47,12 +55,23 @@ async def run_sqlite(call: ToolCall, context: ToolContext) -> Outcome:
     try:
         config = read_config(call, SqliteConfig)
         job = _Job(config, call.args, context.folder)
-        rows = await in_thread(job.work, job.interrupt)
+        places = [*job.places(), _temporary_files()]
+        rows = await in_thread(job.work, job.interrupt, confined_to=places)
     except CALL_FAILURES as error:
         return failure(call, started, error, "sqlite", DESCRIPTION.outcome_fields)
     except sqlite3.Error as error:
         return failure(call, started, _translated(error), "sqlite", DESCRIPTION.outcome_fields)
     return ok(call, started, rows, sqlite={"code": None})
+
+
+@cache
+def _temporary_files() -> Path:
+    """The folder for what SQLite keeps on the side: its usual ones lie outside of a thread's confinement."""
+    folder = OwnFolder()
+    atexit.register(folder.remove)
+    with closing(sqlite3.connect(MEMORY)) as connection:  # the setting is the whole process's
+        connection.execute("PRAGMA temp_store_directory = '" + str(folder.path).replace("'", "''") + "'")
+    return folder.path
 
 
 def _translated(error: sqlite3.Error) -> CallFailedError:
@@ -62,6 +81,9 @@ def _translated(error: sqlite3.Error) -> CallFailedError:
     if code == "SQLITE_AUTH":
         kind = ACCESS
     failed = CallFailedError(kind, str(error), retryable=retryable)
+    if code == "SQLITE_TOOBIG":
+        message = f"a value, or the SQL itself, has more than {MAX_VALUE_BYTES} bytes"
+        failed = CallFailedError(TOO_LARGE, message, limit=MAX_VALUE_BYTES)
     failed.group = {"code": code}
     return failed
 
@@ -108,6 +130,7 @@ class _Job(FileJob[SqliteConfig, sqlite3.Connection]):
 
     def run(self, connection: sqlite3.Connection) -> list[dict[str, Any]]:
         connection.set_authorizer(self._authorize)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
         if self.write is not None:
             self._begin(connection)
             for batch in self.write.batches:

@@ -29,6 +29,11 @@ from noetl.tools.addresses import AddressPolicy
         "64:ff9b::a9fe:a9fe",
         "2002:a9fe:a9fe::1",
         "::169.254.169.254",
+        "::ffff:0:169.254.169.254",
+        "64:ff9b:1::169.254.169.254",
+        "64:ff9b:1:a9fe:a9:fe00::",
+        "2001:db8::5efe:169.254.169.254",
+        "2001:db8::200:5efe:169.254.169.254",
         "not an address",
     ],
 )
@@ -38,7 +43,17 @@ def test_metadata_services_and_link_local_addresses_are_refused_in_every_form(ad
 
 @pytest.mark.parametrize(
     "address",
-    ["127.0.0.1", "::1", "::ffff:127.0.0.1", "10.0.0.1", "fd12::1", "93.184.216.34", "2606:4700::1"],
+    [
+        "127.0.0.1",
+        "::1",
+        "::ffff:127.0.0.1",
+        "10.0.0.1",
+        "fd12::1",
+        "93.184.216.34",
+        "2606:4700::1",
+        "::ffff:0:93.184.216.34",
+        "2001:db8::5efe:93.184.216.34",
+    ],
 )
 def test_loopback_private_and_public_addresses_are_open(address: str) -> None:
     assert AddressPolicy().permits(address)
@@ -65,3 +80,10 @@ def test_the_narrowest_network_decides_and_a_tie_is_denied() -> None:
 
 def test_a_closed_ipv4_network_is_closed_through_ipv6_too() -> None:
     assert not AddressPolicy(deny=("127.0.0.0/8",)).permits("::ffff:127.0.0.1")
+
+
+def test_a_network_that_translates_by_its_own_rules_is_opened_by_its_operator() -> None:
+    assert not AddressPolicy().permits("64:ff9b:1::93.184.216.34")
+    policy = AddressPolicy(allow=("64:ff9b:1::/48",))
+    assert policy.permits("64:ff9b:1::93.184.216.34")
+    assert not policy.permits("64:ff9b:1::169.254.169.254")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from noetl.records.outcome import Outcome
-from noetl.tools import duckdb
+from noetl.tools import duckdb, sql_rows
 from noetl.tools.duckdb_paths import with_folder
 from tests.unit.tools.local_context import LocalContext, call
 
@@ -234,3 +234,14 @@ def test_cancelling_stops_the_statement(tmp_path: Path) -> None:
             return time.monotonic() - began
 
     assert asyncio.run(scenario()) < 5
+
+
+def test_rows_that_would_fill_the_memory_end_the_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sql_rows, "MAX_BYTES", 1 << 20)
+    endless = "SELECT range AS i FROM range(1000000000)"
+    late = "CASE WHEN range < 1500 THEN '' ELSE repeat('a', 2000000) END"
+    for query in (endless, f"SELECT {late} AS a FROM range(1600)", "SELECT range(20000) AS a"):
+        assert error(tmp_path, query=query) == ("sql.too_large", False, None), query
+    assert len(rows(tmp_path, query=f"{endless} LIMIT 4000")) == 4000

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from noetl.records.outcome import Outcome
-from noetl.tools import postgres
+from noetl.tools import postgres, sql_rows
 from tests.unit.tools.local_context import LocalContext, call
 
 psycopg = pytest.importorskip("psycopg")
@@ -290,3 +290,29 @@ def test_cancelling_stops_the_statement_on_the_server(database: Database) -> Non
         return took
 
     assert database.together(scenario) < 5
+
+
+def test_rows_that_would_fill_the_memory_end_the_call(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sql_rows, "MAX_BYTES", 1 << 20)
+    endless = "SELECT generate_series(1, 1000000000000) AS i"
+
+    async def scenario(context: LocalContext) -> list[Outcome]:
+        ways = (
+            database.call(endless),
+            database.call("SELECT generate_series($1, 1000000000000) AS i", params=[1]),
+        )
+        return [await postgres.run(each, context) for each in (*ways, database.call("SELECT 1 AS a"))]
+
+    first, second, after = database.together(scenario)
+    assert [each.error.kind for each in (first, second)] == ["sql.too_large"] * 2
+    assert after.result == [{"a": 1}]
+    assert len(database.rows(query=f"{endless} LIMIT 4000")) == 4000
+
+
+def test_what_looks_like_a_query_and_gives_no_rows_is_run_once(database: Database) -> None:
+    assert database.rows(query="SELECT 1 AS a INTO t") == []
+    assert database.rows(query="WITH x AS (SELECT 2 AS a) INSERT INTO t SELECT a FROM x") == []
+    assert database.rows(query="TABLE t ORDER BY a") == [{"a": 1}, {"a": 2}]
+    assert database.rows(query="SELECT a FROM t WHERE a > 2") == []

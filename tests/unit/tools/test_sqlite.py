@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from noetl.records.outcome import Outcome
-from noetl.tools import sqlite, sqlite_calls
+from noetl.tools import sql_rows, sqlite, sqlite_calls
 from tests.unit.tools.local_context import LocalContext, call
 
 ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
@@ -201,3 +201,19 @@ def test_cancelling_stops_the_statement(tmp_path: Path) -> None:
 def test_a_config_that_does_not_fit_is_told(tmp_path: Path) -> None:
     assert error(tmp_path, query=5) == ("config.invalid", False, None)
     assert error(tmp_path, query=" ") == ("config.invalid", False, None)
+
+
+def test_rows_that_would_fill_the_memory_end_the_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sql_rows, "MAX_BYTES", 1 << 20)
+    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n"
+    assert error(tmp_path, query=endless) == ("sql.too_large", False, None)
+    for value in ("hex(zeroblob(600000))", "zeroblob(900000)", "replace(hex(zeroblob(150000)), '0', '😀')"):
+        assert error(tmp_path, query=f"SELECT {value} AS a") == ("sql.too_large", False, None), value
+    assert len(rows(tmp_path, query=f"{endless} LIMIT 4000")) == 4000
+
+
+def test_a_value_that_would_fill_the_memory_is_not_made(tmp_path: Path) -> None:
+    found = error(tmp_path, query="SELECT hex(zeroblob(490000000)) AS a")
+    assert found == ("sql.too_large", False, "SQLITE_TOOBIG")
