@@ -62,16 +62,16 @@ async def run_duckdb(call: ToolCall, context: ToolContext) -> Outcome:
     started = time.monotonic()
     try:
         config = read_config(call, DuckdbConfig)
-        job = _Job(config, call.args, context.folder.resolve())
+        job = DuckdbJob(config, call.args, context.folder.resolve())
         rows = await in_thread(job.work, job.interrupt, confined_to=job.places())
     except CALL_FAILURES as error:
         return failure(call, started, error, "duckdb", DESCRIPTION.outcome_fields)
     except duckdb.Error as error:
-        return failure(call, started, _translated(error), "duckdb", DESCRIPTION.outcome_fields)
+        return failure(call, started, translated_duckdb(error), "duckdb", DESCRIPTION.outcome_fields)
     return ok(call, started, rows, duckdb={"error_type": None})
 
 
-def _translated(error: duckdb.Error) -> CallFailedError:
+def translated_duckdb(error: duckdb.Error) -> CallFailedError:
     kind, retryable = STATEMENT, False
     if isinstance(error, duckdb.ConstraintException):
         kind = CONSTRAINT
@@ -88,7 +88,7 @@ def _is_locked(error: duckdb.Error) -> bool:
     return isinstance(error, duckdb.IOException) and "lock" in str(error)
 
 
-class _Job(FileJob[DuckdbConfig, duckdb.DuckDBPyConnection]):
+class DuckdbJob(FileJob[DuckdbConfig, duckdb.DuckDBPyConnection]):
     def __init__(self, config: DuckdbConfig, args: object, folder: Path) -> None:
         super().__init__(config, args, folder)
         self._text = "" if self.write is not None else with_folder(sql_text(config), folder)

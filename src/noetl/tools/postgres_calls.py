@@ -77,11 +77,11 @@ async def run_postgres(call: ToolCall, context: ToolContext) -> Outcome:
     except CALL_FAILURES as error:
         return failure(call, started, error, "pg", DESCRIPTION.outcome_fields)
     except psycopg.Error as error:
-        return failure(call, started, _translated(error), "pg", DESCRIPTION.outcome_fields)
+        return failure(call, started, translated_postgres(error), "pg", DESCRIPTION.outcome_fields)
     return ok(call, started, rows, pg={"code": None, "sqlstate": None})
 
 
-def _translated(error: psycopg.Error) -> CallFailedError:
+def translated_postgres(error: psycopg.Error) -> CallFailedError:
     state = error.sqlstate
     details = {
         name: value
@@ -144,7 +144,7 @@ async def _run_with_params(
         await connection.execute("BEGIN")
     for statement, (own_text, values) in zip(found, written, strict=True):
         check_quoting(connection)
-        given_values = [_bound(value) for value in values]
+        given_values = [bound(value) for value in values]
         if _only_reads(statement):
             rows = await _streamed(cursor, own_text.encode(), given_values)
             continue
@@ -201,5 +201,5 @@ async def _insert(connection: AsyncConnection, write: TableWrite) -> list[dict[s
     return []
 
 
-def _bound(value: object) -> object:
+def bound(value: object) -> object:
     return Jsonb(value) if isinstance(value, dict) else value

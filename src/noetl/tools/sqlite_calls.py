@@ -54,13 +54,12 @@ async def run_sqlite(call: ToolCall, context: ToolContext) -> Outcome:
     started = time.monotonic()
     try:
         config = read_config(call, SqliteConfig)
-        job = _Job(config, call.args, context.folder)
-        places = [*job.places(), _temporary_files()]
-        rows = await in_thread(job.work, job.interrupt, confined_to=places)
+        job = SqliteJob(config, call.args, context.folder)
+        rows = await in_thread(job.work, job.interrupt, confined_to=job.places())
     except CALL_FAILURES as error:
         return failure(call, started, error, "sqlite", DESCRIPTION.outcome_fields)
     except sqlite3.Error as error:
-        return failure(call, started, _translated(error), "sqlite", DESCRIPTION.outcome_fields)
+        return failure(call, started, translated_sqlite(error), "sqlite", DESCRIPTION.outcome_fields)
     return ok(call, started, rows, sqlite={"code": None})
 
 
@@ -74,7 +73,7 @@ def _temporary_files() -> Path:
     return folder.path
 
 
-def _translated(error: sqlite3.Error) -> CallFailedError:
+def translated_sqlite(error: sqlite3.Error) -> CallFailedError:
     code = getattr(error, "sqlite_errorname", None)
     retryable = code is not None and code.startswith(_RETRYABLE)
     kind = CONFLICT if retryable else CONSTRAINT if isinstance(error, sqlite3.IntegrityError) else STATEMENT
@@ -88,12 +87,15 @@ def _translated(error: sqlite3.Error) -> CallFailedError:
     return failed
 
 
-class _Job(FileJob[SqliteConfig, sqlite3.Connection]):
+class SqliteJob(FileJob[SqliteConfig, sqlite3.Connection]):
     def __init__(self, config: SqliteConfig, args: object, folder: Path) -> None:
         super().__init__(config, args, folder)
         self._statements: list[Statement] = []
         if self.write is None:
             self._statements = statements(sql_text(config), "sqlite", sqlite3.complete_statement)
+
+    def places(self) -> list[Path]:
+        return [*super().places(), _temporary_files()]
 
     def connect(self) -> sqlite3.Connection:
         if self.database == MEMORY:

@@ -17,8 +17,7 @@ import duckdb
 from noetl.records.protocols import ToolContext
 from noetl.tools.call_failures import CallFailedError
 from noetl.tools.duckdb import DuckdbConfig
-from noetl.tools.duckdb_calls import _Job as DuckdbJob
-from noetl.tools.duckdb_calls import _translated as translated_duckdb
+from noetl.tools.duckdb_calls import DuckdbJob, translated_duckdb
 from noetl.tools.sql_calls import STATEMENT, invalid
 from noetl.tools.sql_files import MEMORY
 from noetl.tools.sql_rows import column_names
@@ -47,12 +46,12 @@ class Database(DuckdbJob):
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[duckdb.DuckDBPyConnection]:
         try:
-            yield await in_thread(self._open, self.interrupt)
+            yield await self.doing(self._open)
         finally:
             # Opened, even if the task was cancelled before it was told.
             connection, self._connection = self._connection, None
             if connection is not None:
-                await in_thread(connection.close, lambda: None)
+                await in_thread(connection.close, lambda: None, confined_to=self.places())
 
     def _open(self) -> duckdb.DuckDBPyConnection:
         connection = self.connect()
@@ -66,7 +65,7 @@ class Database(DuckdbJob):
         return connection
 
     async def doing(self, work: Callable[[], Given]) -> Given:
-        return await in_thread(work, self.interrupt)
+        return await in_thread(work, self.interrupt, confined_to=self.places())
 
     def query(self, connection: duckdb.DuckDBPyConnection) -> None:
         found = connection.extract_statements(self._text)

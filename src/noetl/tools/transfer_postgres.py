@@ -22,8 +22,7 @@ from noetl.errors import NoetlError
 from noetl.records.protocols import ToolContext
 from noetl.tools.call_failures import CallFailedError
 from noetl.tools.postgres import PostgresConfig
-from noetl.tools.postgres_calls import _bound as bound
-from noetl.tools.postgres_calls import _translated as translated_postgres
+from noetl.tools.postgres_calls import bound, translated_postgres
 from noetl.tools.postgres_pool import pool_for
 from noetl.tools.sql_calls import invalid
 from noetl.tools.sql_rows import column_names

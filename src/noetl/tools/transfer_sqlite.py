@@ -18,9 +18,7 @@ from noetl.tools.sql_calls import STATEMENT, invalid
 from noetl.tools.sql_files import MEMORY
 from noetl.tools.sql_rows import column_names
 from noetl.tools.sqlite import SqliteConfig
-from noetl.tools.sqlite_calls import BUSY_SECONDS
-from noetl.tools.sqlite_calls import _Job as SqliteJob
-from noetl.tools.sqlite_calls import _translated as translated_sqlite
+from noetl.tools.sqlite_calls import BUSY_SECONDS, SqliteJob, translated_sqlite
 from noetl.tools.threads import in_thread
 from noetl.tools.transfer import TransferSource, TransferTarget
 from noetl.tools.transfer_sides import Row, checked_target, source_text
@@ -55,12 +53,12 @@ class _Database(SqliteJob):
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[sqlite3.Connection]:
         try:
-            yield await in_thread(self._open, self.interrupt)
+            yield await self.doing(self._open)
         finally:
             # Opened, even if the task was cancelled before it was told.
             connection, self._connection = self._connection, None
             if connection is not None:
-                await in_thread(connection.close, lambda: None)
+                await in_thread(connection.close, lambda: None, confined_to=self.places())
 
     def _open(self) -> sqlite3.Connection:
         connection = self.connect()
@@ -70,7 +68,7 @@ class _Database(SqliteJob):
         return connection
 
     async def doing(self, work: Callable[[], Given]) -> Given:
-        return await in_thread(work, self.interrupt)
+        return await in_thread(work, self.interrupt, confined_to=self.places())
 
     def query(self, connection: sqlite3.Connection) -> sqlite3.Cursor:
         if len(self._statements) != 1:
