@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
 from pathlib import Path
+from time import process_time
 from typing import Any, NamedTuple
 
 import pytest
 
+from noetl.testing import play
+from noetl.tools import playbook
 from tests.e2e.console import SCRIPT, Console
 from tests.security.campaign import GO_ON
 from tests.security.outside import Outside
+from tests.unit.tools.local_context import LocalContext, call
 
 MOST_MEMORY = 400 << 20
 MOST_CPU_SECONDS = 6.0
@@ -38,6 +43,8 @@ PLAYBOOKS = {
     "long_scalar": PLAYBOOK.replace("x: 1", f"x: {'a' * 2_000_000}"),
     "many_keys": PLAYBOOK + "workbook:\n" + "\n".join(f"  - {{name: n{n}}}" for n in range(40_000)),
     "long_number": PLAYBOOK.replace("x: 1", f"x: {'9' * 100_000}"),
+    "long_hex_number": PLAYBOOK.replace("workload.x }}", f"0x{'f' * 5000} }}}}"),
+    "long_duration": PLAYBOOK.replace("kind: python", f"kind: python, spec: {{timeout: {'9' * 401}}}"),
     "binary": "\0\1\2" * 1000,
     "merge": PLAYBOOK + "b: &b\n  <<: *b\n",
     "tag": PLAYBOOK.replace("x: 1", "x: !!python/object/apply:os.system [id]"),
@@ -105,6 +112,30 @@ def test_a_hostile_payload_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "victim.yaml").write_text(PLAYBOOK, encoding="utf-8")
     (tmp_path / "payload.json").write_text(PAYLOADS[name], encoding="utf-8")
     check_refusal(ran(tmp_path, "run", "victim.yaml", "--payload", "@payload.json"))
+
+
+def test_the_ways_out_of_a_step_share_one_budget() -> None:
+    guard = "{{ (range(30000) | map('string') | list | length) > 999999 }}"
+    arcs = ", ".join(f'{{step: b, when: "{guard}"}}' for _ in range(100))
+    started = process_time()
+    found = play(
+        "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p}\nworkflow:\n"
+        f"  - step: start\n    tool: {{kind: noop}}\n    next: {{arcs: [{arcs}]}}\n"
+        "  - step: b\n    tool: {kind: noop}\n"
+    )
+    assert process_time() - started < 3
+    assert found.error is not None
+    assert (found.status, found.error["kind"], found.error["step"]) == ("failed", "template.budget", "start")
+    assert "a way out of step `start`" in found.error["message"]
+
+
+@pytest.mark.parametrize("version", ["9" * 5000, 10**4000, 10**19, -1, True], ids=range(5))
+def test_a_version_no_catalog_counts_to_is_none(tmp_path: Path, version: object) -> None:
+    config = {"path": "child", "version": version}
+    outcome = asyncio.run(playbook.run(call("playbook", config), LocalContext(tmp_path)))
+    assert outcome.error is not None
+    assert outcome.error.kind == "playbook.version"
+    assert len(outcome.error.message) < 200
 
 
 def test_no_field_that_names_a_path_leads_out_of_the_folder(tmp_path: Path, world: Outside) -> None:

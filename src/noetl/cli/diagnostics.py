@@ -22,6 +22,10 @@ from noetl.settings import Settings
 TAB_WIDTH: Final = 4
 PIPE_WIDTH: Final = 100
 NARROWEST: Final = 40
+NEAR: Final = 4
+"""How many widths of the output are looked at on each side of a place: some characters take no room."""
+MOST_SHOWN: Final = 100
+"""Of the diagnostics of one file; nobody reads more of them, and `--json` gives all."""
 _LINE_BREAK: Final = re.compile(r"\r\n|\r|\n")
 
 
@@ -102,11 +106,14 @@ class Excerpt(NamedTuple):
 
 def excerpt(line: str, column: int, width: int) -> Excerpt:
     """The part of a source line around `column` (from 1) that fits into `width` cells."""
-    shown = cells(line)
-    index = min(max(column - 1, 0), len(shown))
+    # A playbook may be one line; measuring all of it for each diagnostic would take minutes.
+    place = min(max(column - 1, 0), len(line))
+    begin, end = max(place - NEAR * width, 0), place + NEAR * width
+    shown = cells(line[begin:end])
+    index = place - begin
     before = sum(cell.width for cell in shown[:index])
     total = before + sum(cell.width for cell in shown[index:])
-    if total <= width:
+    if total <= width and begin == 0 and end >= len(line):
         return Excerpt("".join(cell.text for cell in shown).rstrip(), before)
     # A third of the window stands before the caret; room is kept for an ellipsis at each end.
     first, room = index, width // 3
@@ -117,8 +124,8 @@ def excerpt(line: str, column: int, width: int) -> Excerpt:
     while last < len(shown) and room >= shown[last].width:
         room -= shown[last].width
         last += 1
-    head = ELLIPSIS if first else ""
-    tail = ELLIPSIS if last < len(shown) else ""
+    head = ELLIPSIS if first or begin else ""
+    tail = ELLIPSIS if last < len(shown) or end < len(line) else ""
     text = head + "".join(cell.text for cell in shown[first:last]) + tail
     return Excerpt(text, len(head) + sum(cell.width for cell in shown[first:index]))
 
@@ -133,8 +140,10 @@ class Report:
 
     def file(self, name: str, text: str, diagnostics: tuple[Diagnostic, ...]) -> None:
         lines = _LINE_BREAK.split(text) if diagnostics and text else []
-        for found in diagnostics:
+        for found in _foremost(diagnostics):
             self._diagnostic(name, lines, found)
+        if (more := len(diagnostics) - MOST_SHOWN) > 0:
+            self.stream.write(f"{visible(name)}: {ELLIPSIS} and {more} more\n")
 
     def _diagnostic(self, name: str, lines: list[str], found: Diagnostic) -> None:
         paint = self.paint
@@ -151,6 +160,14 @@ class Report:
         if found.hint:
             out.append(f"  {paint('hint', 'hint:')} {visible(found.hint)}")
         self.stream.write("\n".join(out) + "\n")
+
+
+def _foremost(diagnostics: tuple[Diagnostic, ...]) -> tuple[Diagnostic, ...]:
+    """As many as are shown, in their order; errors before warnings where not all of them are."""
+    if len(diagnostics) <= MOST_SHOWN:
+        return diagnostics
+    by_weight = sorted(range(len(diagnostics)), key=lambda index: diagnostics[index].severity != "error")
+    return tuple(diagnostics[index] for index in sorted(by_weight[:MOST_SHOWN]))
 
 
 def counted(diagnostics: list[Diagnostic]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from noetl.engine.bodies import Bodies
@@ -10,7 +11,7 @@ from noetl.engine.moments import repeat_names, with_names
 from noetl.engine.scope import holds
 from noetl.engine.state import Data, Frame
 from noetl.errors import TemplateValueError
-from noetl.playbook.durations import AS_WRITTEN, parse_duration
+from noetl.playbook.durations import AS_WRITTEN, LONGEST, parse_duration
 from noetl.playbook.model import Backoff, Poll, Retry
 from noetl.template import Scope, Template
 
@@ -21,8 +22,12 @@ def backoff_delay(backoff: Backoff, attempt: int, scope: Scope) -> float:
     if backoff.kind == "linear":
         delay *= attempt
     elif backoff.kind == "exponential":
-        # Beyond this the wait is longer than any schedule, and the power would overflow.
-        delay *= backoff.multiplier ** min(attempt - 1, 64)
+        # Beyond this the wait is longer than any schedule.
+        try:
+            delay *= backoff.multiplier ** min(attempt - 1, 64)
+        except OverflowError:
+            delay = LONGEST
+    delay = min(delay, LONGEST)
     if backoff.max_delay is not None:
         delay = min(delay, seconds(backoff.max_delay, scope, "max_delay"))
     return delay
@@ -73,7 +78,7 @@ def poll_ends(poll: Poll, frame: Frame, scope: Scope) -> float | None:
 def number(written: Any, scope: Scope, name: str) -> float:  # noqa: ANN401 - a number or a template
     """A number that may be a template; `name` is that of its field."""
     found = written.evaluate(scope) if isinstance(written, Template) else written
-    if isinstance(found, bool) or not isinstance(found, int | float) or found < 0:
+    if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found < math.inf:
         raise TemplateValueError(f"`{name}` must be a number of at least 0, {_but(written, found)}")
     return found
 

@@ -11,7 +11,7 @@ from noetl.engine.turn import Turn, error_data
 from noetl.errors import TemplateError
 from noetl.ids import seconds_of
 from noetl.playbook.model import Arc, Step
-from noetl.template import Scope, Template
+from noetl.template import Budget, Scope, Template
 
 
 def end_step(
@@ -114,11 +114,13 @@ def selected_targets(
     turn: Turn, step: Step, run: StepRun, scope: Scope, *, failed: bool
 ) -> list[Data] | None:
     """The targets of the arcs that fire, as tokens; None where no arc does."""
+    # One for all of them: the server decides this, and there is no bound on the number of arcs.
+    budget = Budget()
     firing: list[Arc] = []
     for arc in step.router.arcs:
         if failed and not arc.takes_failure:
             continue
-        if holds(arc.when, scope):
+        if holds(arc.when, scope, budget):
             firing.append(arc)
             if step.router.mode == "exclusive":
                 break
@@ -128,8 +130,10 @@ def selected_targets(
     number = int(turn.token_id())
     for arc in firing:
         for target in arc.targets:
-            name = target.step.evaluate(scope) if isinstance(target.step, Template) else target.step
-            args = render_each(target.args, scope)
+            name: object = target.step
+            if isinstance(name, Template):
+                name = name.evaluate(scope, budget=budget)
+            args = render_each(target.args, scope, budget)
             if target.carry:
                 args = {**run.args, **args}
             entry = _entry(turn, str(name), args, run, str(number))

@@ -6,11 +6,12 @@ both read them by this. Nothing here waits.
 
 from __future__ import annotations
 
-import math
 from typing import Final
 
-AS_WRITTEN: Final = "seconds as a number, or `250ms`, `5s`, `2m`, `1h`, `1d`"
+AS_WRITTEN: Final = "seconds as a number, or `250ms`, `5s`, `2m`, `1h`, `1d`; at most 100 years"
 """What a duration looks like, for those who wrote none."""
+LONGEST: Final = 100 * 365.25 * 86400
+"""In seconds. Clocks and timers cannot add more to the time of day, whatever a number may say."""
 UNITS = (("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86400.0))
 
 
@@ -19,7 +20,7 @@ def parse_duration(written: object) -> float | None:
     if isinstance(written, bool):
         return None
     if isinstance(written, int | float):
-        return float(written) if written >= 0 and math.isfinite(written) else None
+        return float(written) if 0 <= written <= LONGEST else None
     if not isinstance(written, str):
         return None
     text = written.strip()
@@ -33,7 +34,7 @@ def _scaled(number: str, seconds: float) -> float | None:
     if not number or not number.replace(".", "", 1).isdecimal() or not number.isascii():
         return None
     value = float(number) * seconds
-    return value if math.isfinite(value) else None
+    return value if value <= LONGEST else None
 
 
 def write_duration(seconds: float) -> int | float | str:

@@ -79,7 +79,7 @@ def build_list(items: list[Closure]) -> Closure:
 
 
 def build_dict(pairs: list[tuple[Closure, Closure]]) -> Closure:
-    return lambda run: run.built({key(run): value(run) for key, value in pairs})
+    return lambda run: run.mapping([(key(run), value(run)) for key, value in pairs])
 
 
 def binary(function: Binary, left: Closure, right: Closure) -> Closure:

@@ -147,9 +147,14 @@ class BoundedCodeGenerator(CodeGenerator):
         self.write("))")
 
     def visit_Dict(self, node: nodes.Dict, frame: Frame) -> None:  # noqa: N802
-        self.write("environment.built(context, ")
-        super().visit_Dict(node, frame)
-        self.write(")")
+        self.write("environment.mapping(context, [")
+        for pair in node.items:
+            self.write("(")
+            self.visit(pair.key, frame)
+            self.write(", ")
+            self.visit(pair.value, frame)
+            self.write("), ")
+        self.write("])")
 
     def _visit_items(self, items: Sequence[nodes.Node], frame: Frame) -> None:
         self.write("[")

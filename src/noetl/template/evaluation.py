@@ -18,6 +18,7 @@ SqlRole: TypeAlias = Literal["in_list", "identifier", "sql"]
 
 MAX_RESULT_DEPTH = 100
 MAX_CALL_DEPTH = 24
+MAX_KEY_BITS = 60
 
 _SCALARS = frozenset((str, int, float, bool, type(None)))
 _TEXT_KINDS = (list, tuple, dict, range)
@@ -109,6 +110,32 @@ class Evaluation:
                     item.used()
         return value
 
+    # Keys. Hashing a tuple hashes all it holds, again wherever it holds it again; so none is a key.
+
+    def sought(self, key: Value) -> Value:
+        """A key to look for in a mapping."""
+        if type(key) in _SCALARS or isinstance(key, (str, int, float)):
+            return key
+        if isinstance(key, View):
+            return self.sought(key.plain())
+        if isinstance(key, Missing):
+            key.used()
+        raise TemplateValueError(f"a {kind_name(key)} cannot be a key")
+
+    def mapping(self, pairs: list[tuple[Value, Value]]) -> dict[Value, Value]:
+        """A mapping the template wrote down or asked for."""
+        found: dict[Value, Value] = self.built(
+            {key if type(key) is str else self._kept(key): value for key, value in pairs}
+        )
+        return found
+
+    def _kept(self, key: Value) -> Value:
+        key = self.sought(key)
+        # Larger ones may all have the same hash.
+        if isinstance(key, int) and key.bit_length() > MAX_KEY_BITS:
+            raise TemplateValueError("a number of more than 18 digits cannot be a key")
+        return key
+
     # Deep sizes, for what works on a whole structure at C level.
 
     def weigh(self, value: object, limit: int) -> int:
@@ -132,13 +159,16 @@ class Evaluation:
                 total += item.bit_length() // 3 + 6
             elif isinstance(item, View):
                 stack.append(item.plain())
-            else:
+            elif item is None or isinstance(item, (float, range, Missing)):
                 total += 24
+            else:
+                # Something of the sandbox's own, which could hold anything.
+                refuse(item)
         return total
 
     def written(self, value: object) -> int:
         """Charges for turning the whole value into text; about its length."""
-        weight = self.weigh(value, self._remaining().bytes)
+        weight = self.weigh(value, self.remaining().bytes)
         self.produce(weight)
         return weight
 
@@ -146,9 +176,9 @@ class Evaluation:
         """Charges for comparing whole structures."""
         for value in values:
             if not isinstance(value, (int, float, str, type(None))):
-                self.spend(self.weigh(value, 16 * self._remaining().work + 16) // 16)
+                self.spend(self.weigh(value, 16 * self.remaining().work + 16) // 16)
 
-    def _remaining(self) -> Budget:
+    def remaining(self) -> Budget:
         if self.budget is None:
             self.budget = Budget()
         return self.budget
@@ -206,18 +236,18 @@ class _NativeWalk:
         self._done: dict[int, tuple[object, object, int]] = {}
         self._size = 0
 
-    def convert(self, value: object, depth: int) -> object:
+    def convert(self, value: Value, depth: int) -> object:
         self._size += 1
         kind = type(value)
         if kind in _SCALARS:
-            return value
+            return value if kind is not str or value.isascii() else whole_text(value)
         if isinstance(value, View):
             value = value.plain()
             kind = type(value)
         if isinstance(value, Missing):
             raise value.error()
         if isinstance(value, str):
-            return str(value)
+            return whole_text(str(value))
         if not isinstance(value, _TEXT_KINDS):
             if kind in _SCALARS:
                 return value
@@ -243,7 +273,16 @@ class _NativeWalk:
     def _key(key: object) -> str:
         if not isinstance(key, str):
             raise TemplateValueError(f"a {kind_name(key)} cannot be a key in the result; keys are text")
-        return str(key)
+        return str(key) if key.isascii() else whole_text(str(key))
+
+
+def whole_text(text: str) -> str:
+    """The text, if it can be written as data at all: half of a surrogate pair cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise TemplateValueError("a text with half of a surrogate pair is no value") from None
+    return text
 
 
 def refuse(value: object) -> NoReturn:

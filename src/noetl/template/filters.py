@@ -13,7 +13,7 @@ from noetl.errors import TemplateValueError
 from noetl.template.budget import ITEM_BYTES, check_integer
 from noetl.template.evaluation import Evaluation, SqlPart, SqlRole
 from noetl.template.lookup import Missing, dotted, kind_name
-from noetl.template.methods import Value
+from noetl.template.methods import Value, strip_cost
 
 Filter = Callable[..., Value]
 
@@ -73,7 +73,10 @@ def upper(run: Evaluation, value: Value) -> str:
 
 
 def trim(run: Evaluation, value: Value, chars: Value = None) -> str:
-    return run.text(value).strip(chars)
+    text = run.text(value)
+    if isinstance(chars, str):
+        run.spend(strip_cost(text, chars))
+    return text.strip(chars)
 
 
 def first(run: Evaluation, value: Value) -> Value:
@@ -99,7 +102,8 @@ def join(run: Evaluation, value: Value, d: Value = "", attribute: Value = None) 
     items = run.items(value)
     run.spend(len(items))
     if attribute is not None:
-        items = [dotted(run, item, run.text(attribute)) for item in items]
+        path = run.text(attribute)
+        items = [dotted(run, item, path) for item in items]
     texts = [run.text(item) for item in items]
     run.produce(len(separator) * len(texts) + sum(map(len, texts)))
     return separator.join(texts)
@@ -175,7 +179,7 @@ def apply(
             return arg.used()
     if function not in _TAKE_VIEWS:
         value = run.plain(value)
-    run.spend(1)
+    run.spend(1 + len(args) + len(kwargs))
     return function(
         run,
         value,

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from noetl.errors import TemplateValueError
-from noetl.template.budget import ITEM_BYTES
-from noetl.template.evaluation import Evaluation
+from noetl.errors import TemplateBudgetError, TemplateValueError
+from noetl.template.budget import BLOCK, ITEM_BYTES
+from noetl.template.evaluation import MAX_KEY_BITS, MAX_RESULT_DEPTH, Evaluation
 from noetl.template.filters import FILTERS, Filter, apply
 from noetl.template.lookup import Missing, dotted, kind_name
 from noetl.template.methods import Value
@@ -42,20 +42,32 @@ def _in_order(items: list[Value], keys: list[Value], reverse: bool = False) -> l
 
 
 def _getter(run: Evaluation, attribute: Value, ignore_case: bool = False) -> Getter:
+    path = None if attribute is None else _path(attribute)
+
     def get(item: Value) -> Value:
-        if attribute is not None:
-            item = _attribute(run, item, attribute)
+        if path is not None:
+            item = dotted(run, item, path)
+            if isinstance(item, Missing):
+                item.used()
         item = run.plain(item)
-        return item.lower() if ignore_case and isinstance(item, str) else item
+        return _lowered(run, item) if ignore_case else item
 
     return get
 
 
-def _attribute(run: Evaluation, item: Value, attribute: Value) -> Value:
-    value = dotted(run, item, str(attribute))
-    if isinstance(value, Missing):
-        value.used()
-    return value
+def _path(attribute: Value) -> str:
+    if isinstance(attribute, (str, int)):
+        return str(attribute)
+    raise TemplateValueError(f"an attribute is named by text or a number, not by a {kind_name(attribute)}")
+
+
+def _lowered(run: Evaluation, key: Value) -> Value:
+    if not isinstance(key, str):
+        return key
+    # A short one is paid for with the item it belongs to.
+    if len(key) > BLOCK:
+        run.produce(len(key))
+    return key.lower()
 
 
 def sort(
@@ -65,9 +77,15 @@ def sort(
     case_sensitive: Value = False,
     attribute: Value = None,
 ) -> Value:
-    parts = [None] if attribute is None else [part.strip() for part in str(attribute).split(",")]
+    parts = [None] if attribute is None else [part.strip() for part in _path(attribute).split(",")]
+    run.spend(len(parts))
     getters = [_getter(run, part, not case_sensitive) for part in parts]
-    get = getters[0] if len(getters) == 1 else lambda item: [getter(item) for getter in getters]
+
+    def get_each(item: Value) -> list[Value]:
+        run.spend(len(getters))
+        return [getter(item) for getter in getters]
+
+    get = getters[0] if len(getters) == 1 else get_each
     return _in_order(*_keyed(run, value, get), bool(reverse))
 
 
@@ -87,22 +105,54 @@ def unique(run: Evaluation, value: Value, case_sensitive: Value = False, attribu
     seen = set()
     found = []
     for item, key in zip(*_keyed(run, value, get), strict=True):
-        if key not in seen:
-            seen.add(key)
+        mark = _mark(key)
+        if mark not in seen:
+            seen.add(mark)
             found.append(item)
     return found
+
+
+def _mark(key: Value) -> Value:
+    """What equal keys have in common, and can be hashed: many tuples and large numbers have one hash."""
+    if isinstance(key, tuple) or (isinstance(key, int) and key.bit_length() > MAX_KEY_BITS):
+        return _Mark(_spelled(key, 0))
+    return _Mark(_spelled(key, 0)) if isinstance(key, float) and abs(key) >= 2.0**MAX_KEY_BITS else key
+
+
+class _Mark(NamedTuple):
+    """Apart from all texts that are keys themselves."""
+
+    spelled: str
+
+
+def _spelled(key: Value, depth: int) -> str:
+    if isinstance(key, tuple):
+        if depth >= MAX_RESULT_DEPTH:
+            raise TemplateBudgetError(f"a tuple is nested more than {MAX_RESULT_DEPTH} levels deep")
+        return f"({','.join([_spelled(item, depth + 1) for item in key])})"
+    if isinstance(key, float) and key.is_integer():
+        key = int(key)
+    if isinstance(key, (str, float)) or key is None:
+        return repr(key)
+    if isinstance(key, int):
+        return format(key, "x")
+    raise TemplateValueError(f"a {kind_name(key)} cannot be told from others by `unique`")
 
 
 def group_by(
     run: Evaluation, value: Value, attribute: Value, default: Value = None, case_sensitive: Value = False
 ) -> Value:
+    path = _path(attribute)
+
     def get(item: Value) -> Value:
-        found = run.plain(dotted(run, item, str(attribute)))
+        found = run.plain(dotted(run, item, path))
         if isinstance(found, Missing):
             return found.used() if default is None else default
         return found
 
-    folded = _folded(get, bool(case_sensitive))
+    def folded(item: Value) -> Value:
+        return get(item) if case_sensitive else _lowered(run, get(item))
+
     groups: list[Group] = []
     previous: Value = None
     for item in _in_order(*_keyed(run, value, folded)):
@@ -112,14 +162,6 @@ def group_by(
             previous = key
         groups[-1].list.append(item)
     return groups
-
-
-def _folded(get: Getter, case_sensitive: bool) -> Getter:
-    def fold(item: Value) -> Value:
-        found = get(item)
-        return found.lower() if not case_sensitive and isinstance(found, str) else found
-
-    return fold
 
 
 def minimum(run: Evaluation, value: Value, case_sensitive: Value = False, attribute: Value = None) -> Value:
@@ -192,22 +234,22 @@ def _count(value: Value) -> int:
 
 def mapped(run: Evaluation, value: Value, *args: Value, **kwargs: Value) -> Value:
     if not args and "attribute" in kwargs:
-        attribute = kwargs.pop("attribute")
+        path = _path(kwargs.pop("attribute"))
         default = kwargs.pop("default", None)
         if kwargs:
             raise TemplateValueError("`map` takes `attribute` and `default`, or the name of a filter")
 
         def convert(item: Value) -> Value:
-            found = dotted(run, item, str(attribute))
+            found = dotted(run, item, path)
             if isinstance(found, Missing):
                 return found.used() if default is None else default
             return found
 
     else:
         name, *rest = args or ("",)
-        function = ALL_FILTERS.get(name)
+        function = ALL_FILTERS.get(name) if isinstance(name, str) else None
         if function is None:
-            raise TemplateValueError(f"`map` does not know a filter named {str(name)[:40]!r}")
+            raise TemplateValueError(f"`map` does not know a filter named {_shown(name)}")
 
         def convert(item: Value) -> Value:
             return apply(run, function, item, tuple(rest), kwargs)
@@ -217,23 +259,27 @@ def mapped(run: Evaluation, value: Value, *args: Value, **kwargs: Value) -> Valu
     return [convert(item) for item in items]
 
 
+def _shown(name: Value) -> str:
+    return repr(name[:40]) if isinstance(name, str) else f"by a {kind_name(name)}"
+
+
 def _chosen(
     run: Evaluation, value: Value, args: tuple[Value, ...], wanted: bool, by_attribute: bool
 ) -> Value:
-    attribute: Value = None
+    path: str | None = None
     if by_attribute:
         if not args:
             raise TemplateValueError("`selectattr` and `rejectattr` need the name of an attribute")
-        attribute, *args = args  # type: ignore[assignment]
+        path, args = _path(args[0]), args[1:]
     name, *rest = args or ("",)
-    test = ALL_TESTS.get(name) if args else None
+    test = ALL_TESTS.get(name) if args and isinstance(name, str) else None
     if args and test is None:
-        raise TemplateValueError(f"there is no test named {str(name)[:40]!r}")
+        raise TemplateValueError(f"there is no test named {_shown(name)}")
     items = run.turns(value)
     run.produce(ITEM_BYTES * len(items))
     found = []
     for item in items:
-        subject = item if attribute is None else dotted(run, item, str(attribute))
+        subject = item if path is None else dotted(run, item, path)
         passed = bool(subject) if test is None else test(run, subject, *rest)
         # What is missing passes neither a test nor its opposite.
         if not isinstance(passed, Missing) and bool(passed) is wanted:

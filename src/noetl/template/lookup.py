@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from noetl.errors import TemplateValueError, UndefinedNameError
+from noetl.template.budget import BLOCK
 from noetl.template.methods import METHOD_NAMES, METHODS, Method
 
 if TYPE_CHECKING:
@@ -176,10 +177,9 @@ def subscript(run: Evaluation, value: object, key: object, path: str) -> object:
             return Missing(path, run.strict) if found is UNDEFINED else found
         value = value.plain()
     if isinstance(value, dict):
-        try:
-            return value.get(key, UNDEFINED) if key in value else Missing(path, run.strict)
-        except TypeError:
-            raise TemplateValueError(f"a {kind_name(key)} cannot be a key") from None
+        if type(key) is not str:
+            key = run.sought(key)
+        return value[key] if key in value else Missing(path, run.strict)
     if isinstance(value, (list, tuple, str, range)):
         if isinstance(key, slice):
             return _slice(run, value, key)
@@ -205,6 +205,10 @@ def _slice(run: Evaluation, value: list[object] | tuple[object, ...] | str | ran
 
 def dotted(run: Evaluation, value: object, path: str) -> object:
     """`path` is what filters take as `attribute=`: names and numbers with dots between."""
+    if len(path) < BLOCK and path.isidentifier():
+        return attribute(run, value, path, path)
+    # It may be as long as the template likes, and is walked for every item of a list.
+    run.spend(path.count(".") + len(path) // BLOCK)
     for part in path.split("."):
         if part.isdecimal() and part.isascii() and len(part) < 10:
             value = subscript(run, value, int(part), path)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from noetl.errors import TemplateValueError
+from noetl.template.budget import BLOCK
 
 if TYPE_CHECKING:
     from noetl.template.evaluation import Evaluation
@@ -34,12 +35,33 @@ class Method:
         return self.function(run, self.receiver, *args, **kwargs)
 
 
+def search_cost(text: str, sought: str, backwards: bool = False) -> int:
+    """What Python may do to find one text in another: forwards it takes care only of long ones."""
+    if len(sought) > len(text):
+        return 0
+    each = len(sought) if backwards or len(text) < 2500 else min(len(sought), 100)
+    return len(text) * each // 4096
+
+
+def strip_cost(text: str, characters: str) -> int:
+    """Each character that goes is looked for among all of them."""
+    return len(text) * len(characters) // 1024
+
+
 def _text_method(name: str) -> Function:
     method = getattr(str, name)
+    strips = name.endswith("strip")
+    backwards = name.startswith("r")
 
     def call(run: Evaluation, receiver: str, *args: object, **kwargs: object) -> object:
         # Changing case makes text up to three times as long; splitting makes at most one part a character.
         run.produce(3 * len(receiver))
+        for arg in (*args, *kwargs.values()):
+            if isinstance(arg, str):
+                cost = strip_cost(receiver, arg) if strips else search_cost(receiver, arg, backwards)
+                run.spend(cost + len(arg) // BLOCK)
+            elif isinstance(arg, tuple):
+                run.spend(len(arg))
         return method(receiver, *args, **kwargs)
 
     return call
@@ -59,6 +81,7 @@ def _padding_method(name: str) -> Function:
 
 def replace(run: Evaluation, receiver: str, old: str, new: str, count: int = -1) -> str:
     run.produce(len(receiver))
+    run.spend(search_cost(receiver, old) + len(old) // BLOCK)
     found = receiver.count(old)
     if count >= 0:
         found = min(found, count)
@@ -85,7 +108,7 @@ def _join(run: Evaluation, receiver: str, values: object) -> str:
 
 
 def _dict_get(run: Evaluation, receiver: dict[str, object], key: str, default: object = None) -> object:
-    return receiver.get(key, default)
+    return receiver.get(run.sought(key), default)
 
 
 def _dict_keys(run: Evaluation, receiver: dict[str, object]) -> list[object]:

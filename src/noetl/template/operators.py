@@ -16,18 +16,22 @@ from noetl.errors import TemplateValueError
 from noetl.template.budget import BLOCK, ITEM_BYTES, check_integer
 from noetl.template.evaluation import Evaluation
 from noetl.template.lookup import Missing, View, called_attribute, kind_name
-from noetl.template.methods import Method, Value
+from noetl.template.methods import Method, Value, search_cost
 
 Binary = Callable[[Evaluation, Value, Value], Value]
 
 _NUMBERS: Final = frozenset((int, float, bool))
 _SIMPLE: Final = frozenset((int, float, bool, str, type(None)))
 
+# A number of this size takes no more room than any other.
+_WORD_BITS: Final = 64
+
 # Comparing text is charged only where it could take noticeable time.
 _LONG_TEXT: Final = 4096
 
-# Formats whose width or precision is given in the text; `*` takes it from the values.
-_PERCENT = re.compile(r"%(?:\([^)]*\))?[-+ #0]*(\*|[0-9]+)?(?:\.(\*|[0-9]+))?")
+# What stands between `%`, or the key behind it, and the letter of a format.
+_WIDTHS: Final = re.compile(r"[-+ #0]*(\*|[0-9]+)?(?:\.(\*|[0-9]+)?)?[hlL]?")
+_PARENTHESIS: Final = re.compile(r"[()]")
 
 
 def _operands(a: object, b: object) -> tuple[Value, Value, Missing | None]:
@@ -51,12 +55,12 @@ def add(run: Evaluation, a: Value, b: Value) -> Value:
             run.produce(len(a) + len(b))
         elif isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
             run.produce(ITEM_BYTES * (len(a) + len(b)))
-    return _checked(a + b)
+    return checked(run, a + b)
 
 
 def subtract(run: Evaluation, a: Value, b: Value) -> Value:
     a, b, missing = _operands(a, b)
-    return missing if missing is not None else _checked(a - b)
+    return missing if missing is not None else checked(run, a - b)
 
 
 def multiply(run: Evaluation, a: Value, b: Value) -> Value:
@@ -70,7 +74,7 @@ def multiply(run: Evaluation, a: Value, b: Value) -> Value:
             if isinstance(times, int) and isinstance(sequence, (str, list, tuple)):
                 each = 1 if isinstance(sequence, str) else ITEM_BYTES
                 run.produce(each * len(sequence) * max(times, 0))
-    return a * b
+    return checked(run, a * b)
 
 
 def divide(run: Evaluation, a: Value, b: Value) -> Value:
@@ -80,7 +84,7 @@ def divide(run: Evaluation, a: Value, b: Value) -> Value:
 
 def floor_divide(run: Evaluation, a: Value, b: Value) -> Value:
     a, b, missing = _operands(a, b)
-    return missing if missing is not None else a // b
+    return missing if missing is not None else checked(run, a // b)
 
 
 def modulo(run: Evaluation, a: Value, b: Value) -> Value:
@@ -89,7 +93,7 @@ def modulo(run: Evaluation, a: Value, b: Value) -> Value:
         return missing
     if isinstance(a, str):
         return percent_format(run, a, b)
-    return a % b
+    return checked(run, a % b)
 
 
 def power(run: Evaluation, a: Value, b: Value) -> Value:
@@ -101,23 +105,46 @@ def power(run: Evaluation, a: Value, b: Value) -> Value:
     result = a**b
     if isinstance(result, complex):
         raise TemplateValueError("a root of a negative number has no value")
-    return result
+    return checked(run, result)
 
 
 def percent_format(run: Evaluation, template: str, values: object) -> str:
     """`'%05d' % n`, also what the filter `format` does."""
-    size = len(template)
-    count = 0
-    for match in _PERCENT.finditer(template):
-        count += 1
-        for number in match.groups():
+    run.produce(len(template))
+    count = template.count("%")
+    run.spend(count + template.count("("))
+    run.produce(_padding(template))
+    run.produce(max(count, 1) * run.weigh(values, run.remaining().bytes))
+    return template % run.native(values) if isinstance(values, dict) else template % _arguments(run, values)
+
+
+def _padding(template: str) -> int:
+    """How much longer the widths of a format may make its text."""
+    size = 0
+    position = template.find("%")
+    while position >= 0:
+        position += 1
+        if template.startswith("(", position):
+            position = _behind_key(template, position + 1)
+        found = _WIDTHS.match(template, position)
+        assert found is not None, "it matches the empty text too"
+        for number in found.groups():
             if number == "*":
                 raise TemplateValueError("a format cannot take its width from the values")
             if number is not None:
                 size += int(number) if len(number) < 10 else 10**10
-    run.produce(size)
-    run.produce(count * run.weigh(values, 1 << 24))
-    return template % run.native(values) if isinstance(values, dict) else template % _arguments(run, values)
+        position = template.find("%", found.end() + 1)
+    return size
+
+
+def _behind_key(template: str, position: int) -> int:
+    """Parentheses inside a key belong to it if they are balanced."""
+    depth = 1
+    for found in _PARENTHESIS.finditer(template, position):
+        depth += 1 if found[0] == "(" else -1
+        if depth == 0:
+            return found.end()
+    raise TemplateValueError("a format has a key that is not closed")
 
 
 def _arguments(run: Evaluation, values: object) -> object:
@@ -126,18 +153,22 @@ def _arguments(run: Evaluation, values: object) -> object:
     return run.native(values)
 
 
-def _checked(result: Value) -> Value:
+def checked(run: Evaluation, result: Value) -> Value:
+    """Charges for a number that is large."""
     if type(result) is int:
-        check_integer(result.bit_length())
+        bits = result.bit_length()
+        if bits > _WORD_BITS:
+            check_integer(bits)
+            run.produce(bits // 8)
     return result
 
 
 def negative(run: Evaluation, value: Value) -> Value:
-    return value.used() if isinstance(value, Missing) else -run.plain(value)
+    return value.used() if isinstance(value, Missing) else checked(run, -run.plain(value))
 
 
 def positive(run: Evaluation, value: Value) -> Value:
-    return value.used() if isinstance(value, Missing) else +run.plain(value)
+    return value.used() if isinstance(value, Missing) else checked(run, +run.plain(value))
 
 
 def _ordered(compare: Callable[[Value, Value], Value]) -> Binary:
@@ -191,17 +222,22 @@ def _contains(run: Evaluation, a: Value, b: Value) -> bool | None:
         if isinstance(a, (list, tuple, dict)):
             run.compared(b, a)
         else:
-            each = len(a) if isinstance(a, str) else 1
+            each = len(a) if isinstance(a, str) else a.bit_length() // 8 if isinstance(a, int) else 1
             run.spend(len(b) // BLOCK + len(b) * each // 4096)
-        for_views = any(isinstance(item, View) for item in b)
-        return a in [run.plain(item) for item in b] if for_views else a in b
+        has_views = any(issubclass(kind, View) for kind in set(map(type, b)))
+        return a in [run.plain(item) for item in b] if has_views else a in b
     if isinstance(b, str):
         if not isinstance(a, str):
             raise TemplateValueError(f"a {kind_name(a)} cannot be searched for in text")
-        run.spend((len(a) + len(b)) // BLOCK + 1)
+        run.spend((len(a) + len(b)) // BLOCK + 1 + search_cost(b, a))
         return a in b
-    if isinstance(b, (dict, range)):
-        return a in b
+    if isinstance(b, dict):
+        return run.sought(a) in b
+    if isinstance(b, range):
+        # Python would look at each number for the sake of anything but an integer.
+        if isinstance(a, float) and a.is_integer():
+            a = int(a)
+        return isinstance(a, int) and a in b
     raise TemplateValueError(f"a {kind_name(b)} cannot be searched")
 
 
@@ -227,9 +263,7 @@ def call(run: Evaluation, function: object, args: tuple[Value, ...], kwargs: dic
             # `d.get(k, missing)` may never need its default.
             if function.name != "get" or arg is not args[-1] or len(args) != 2:
                 return arg.used()
-            if function.receiver.get(args[0], arg) is arg:  # type: ignore[attr-defined]
-                return arg
-            return function.receiver[args[0]]  # type: ignore[index]
+            return function.receiver.get(run.sought(args[0]), arg)  # type: ignore[attr-defined]
     plain = tuple(run.plain(arg) for arg in args)
     return function.call(run, plain, {name: run.plain(arg) for name, arg in kwargs.items()})
 

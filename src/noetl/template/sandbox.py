@@ -23,6 +23,7 @@ from jinja2.utils import Namespace, missing
 
 from noetl.errors import TemplateBudgetError, TemplateSyntaxError, TemplateValueError
 from noetl.template import closures, operators
+from noetl.template.budget import MAX_INTEGER_BITS
 from noetl.template.codegen import TURNS_FILTER, BoundedCodeGenerator
 from noetl.template.evaluation import Evaluation
 from noetl.template.filters import Filter, apply
@@ -78,6 +79,8 @@ class Function:
 
 
 def _range(run: Evaluation, *bounds: Value) -> range:
+    if any(isinstance(bound, int) and bound.bit_length() > 63 for bound in bounds):
+        raise TemplateBudgetError("the template makes a range of numbers that are too large")
     found = range(*bounds)
     # `len` itself fails on ranges that do not fit a machine word.
     if found and (found[-1] - found[0]) // found.step >= 1_000_000:
@@ -87,12 +90,21 @@ def _range(run: Evaluation, *bounds: Value) -> range:
 
 
 def _dict(run: Evaluation, value: Value = (), **items: Value) -> dict[Value, Value]:
-    run.produce(8 * len(value) + 8 * len(items))
-    return dict(value, **items)
+    pairs = (
+        list(value.items()) if isinstance(value, dict) else [_pair(run, item) for item in run.turns(value)]
+    )
+    return run.mapping([*pairs, *items.items()])
+
+
+def _pair(run: Evaluation, value: Value) -> tuple[Value, Value]:
+    found = run.plain(value)
+    if not isinstance(found, (list, tuple, str)) or len(found) != 2:
+        raise TemplateValueError("a mapping is made of pairs")
+    return found[0], found[1]
 
 
 def _namespace(run: Evaluation, *args: Value, **items: Value) -> Namespace:
-    return Namespace(*args, **items)
+    return Namespace(_dict(run, *args, **items))
 
 
 _GLOBALS: Final = {"range": Function(_range), "dict": Function(_dict), "namespace": Function(_namespace)}
@@ -127,7 +139,7 @@ def _as_filter(function: Filter) -> Callable[..., Value]:
 def _as_test(function: Filter) -> Callable[..., Value]:
     @pass_context
     def run_test(context: ScopeContext, value: Value, *args: Value) -> Value:
-        context.run.spend(1)
+        context.run.spend(1 + len(args))
         return function(context.run, value, *args)
 
     return run_test
@@ -184,7 +196,14 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
     def read_method(self, context: ScopeContext, value: Value, name: str, path: str) -> Value:
         if isinstance(value, LoopContext) and name in _LOOP_METHODS:
             method = getattr(value, name)
-            return Function(lambda run, *args: method(*args))
+
+            def call_method(run: Evaluation, *args: Value) -> Value:
+                if name == "changed":
+                    # It compares them with those before.
+                    run.compared(args)
+                return method(*args)
+
+            return Function(call_method)
         if isinstance(value, (LoopContext, Group, Namespace)):
             return self.read_attribute(context, value, name, path)
         context.run.spend(1)
@@ -214,6 +233,9 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
 
     def built(self, context: ScopeContext, value: Value) -> Value:
         return context.run.built(value)
+
+    def mapping(self, context: ScopeContext, pairs: list[tuple[Value, Value]]) -> Value:
+        return context.run.mapping(pairs)
 
     def passed(self, context: ScopeContext, text: str) -> str:
         context.run.produce(len(text))
@@ -361,6 +383,9 @@ def _check_tree(tree: nodes.Template) -> None:
         node, depth = stack.pop()
         if depth > MAX_TREE_DEPTH:
             raise TemplateSyntaxError("the template's expressions are nested too deeply", node.lineno)
+        number = node.value if isinstance(node, nodes.Const) else None
+        if isinstance(number, int) and number.bit_length() > MAX_INTEGER_BITS:
+            raise TemplateSyntaxError("a number has too many digits", node.lineno)
         refused = _REFUSED_STATEMENTS.get(type(node))
         if refused is not None:
             raise TemplateSyntaxError(f"the statement `{refused}` is not available in playbooks", node.lineno)

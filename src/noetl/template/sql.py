@@ -93,7 +93,7 @@ _WORD: Final = re.compile(rf"[{_LETTERS}][{_LETTERS}0-9$]*")
 _NUMBER: Final = re.compile(rf"[0-9][{_LETTERS}0-9.]*")
 _SIGNS: Final = re.compile(rf"[^\s'\"`\[$/\-.;()@:#0-9{_LETTERS}]+")
 _DOLLAR: Final = re.compile(rf"\$(?:[{_LETTERS}][{_LETTERS}0-9]*)?\$")
-_VARIABLE_CALL: Final = re.compile(rf"[$@:#](?:[{_LETTERS}0-9$]|::)+\(")
+_VARIABLE_CHARACTER: Final = re.compile(rf"[{_LETTERS}0-9$]")
 _ODD_SPACE: Final = re.compile("[\x85\xa0\u1680\u180e\u2000-\u200f\u2028\u2029\u202f\u205f\u3000\ufeff]")
 
 _SHOWN: Final = re.compile(r"[^\r\n]")
@@ -134,6 +134,8 @@ class Lexer:
         """The last word or mark outside quotes and comments."""
         self._apart = False
         """Something blank stands behind the last string."""
+        self._variables: set[int] = set()
+        """Where a parameter may begin in the text that is read, since its last opening parenthesis."""
         self._clauses = [""]
         """For each open parenthesis, and the statement itself: what it last selects, deletes or compares."""
 
@@ -164,6 +166,7 @@ class Lexer:
             self._before = "identifier"
 
     def feed(self, text: str) -> None:
+        self._variables.clear()
         position = 0
         while position < len(text):
             position = self.step(text, position)
@@ -250,15 +253,38 @@ class Lexer:
 
     def _sign(self, text: str, position: int) -> None:
         character = text[position]
-        if self.dialect == "sqlite" and _VARIABLE_CALL.match(text, position):
-            self.unclear = "a parameter is followed by a parenthesis, which SQLite reads as part of its name"
+        if character in "$@:#" and self.dialect == "sqlite":
+            self._variables.add(position)
         if character == "(":
+            if self._variables and self._ends_variable(text, position):
+                self.unclear = (
+                    "a parameter is followed by a parenthesis, which SQLite reads as part of its name"
+                )
+            self._variables.clear()
             self._clauses.append("")
         elif character == ")" and len(self._clauses) > 1:
             self._clauses.pop()
         elif character == ";":
             self._clauses = [""]
         self._before = character
+
+    def _ends_variable(self, text: str, end: int) -> bool:
+        """Whether a parameter's name goes on up to here: `$a::b(`. It is read backwards, so that a text of
+        nothing but such marks is read once and not from each of them."""
+        # Whether a rest of a name leads here from the next character, and from the one behind it.
+        leads = leads_behind = False
+        for position in range(end - 1, -1, -1):
+            if leads and position in self._variables:
+                return True
+            begins = leads or position == end - 1
+            pairs = leads_behind or position == end - 2
+            here = (begins and _VARIABLE_CHARACTER.match(text, position) is not None) or (
+                pairs and text.startswith("::", position)
+            )
+            if not here and not leads and position < end - 1:
+                return False
+            leads, leads_behind = here, leads
+        return False
 
     def _enter(self, place: Place, ends: re.Pattern[str]) -> None:
         self.place = place

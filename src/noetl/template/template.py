@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from noetl.errors import TemplateBudgetError, TemplateError, TemplateSyntaxError, TemplateValueError
 from noetl.template.budget import Budget
-from noetl.template.evaluation import Evaluation
+from noetl.template.evaluation import Evaluation, whole_text
 from noetl.template.grammar import compile_fast
 from noetl.template.lookup import Read, Scope
 
@@ -141,7 +141,8 @@ class Template:
 
 def evaluate_program(program: Program, source: str, run: Evaluation) -> object:
     try:
-        return program.evaluate(run)
+        result = program.evaluate(run)
+        return whole_text(result) if type(result) is str and not result.isascii() else result
     except TemplateValueError as error:
         raise _value_error(source, error.message) from None
     except TemplateError:

@@ -25,7 +25,7 @@ from noetl.template.filters import Filter
 from noetl.template.lookup import Missing, kind_name
 from noetl.template.methods import Value
 from noetl.template.methods import replace as replace_text
-from noetl.template.operators import COMPARISONS, percent_format
+from noetl.template.operators import COMPARISONS, checked, percent_format
 
 _HTML: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&#34;", "'": "&#39;"})
 _MAX_WIDTH: Final = 1 << 24
@@ -38,7 +38,7 @@ def _number(value: Value, what: str) -> int:
 
 
 def absolute(run: Evaluation, value: Value) -> Value:
-    return abs(value)
+    return checked(run, abs(value))
 
 
 def capitalize(run: Evaluation, value: Value) -> str:
@@ -94,10 +94,15 @@ def replaced(run: Evaluation, value: Value, old: Value, new: Value, count: Value
 
 
 def rounded(run: Evaluation, value: Value, precision: Value = 0, method: Value = "common") -> float:
+    if not isinstance(value, (int, float)):
+        raise TemplateValueError(f"`round` takes a number, not a {kind_name(value)}")
+    if not isinstance(method, str):
+        raise TemplateValueError(f"the method is named by text, not by a {kind_name(method)}")
     digits = _number(precision, "the precision")
     if not -400 < digits < 400:
         raise TemplateValueError("the precision must be between -400 and 400")
-    return jinja_filters.do_round(value, digits, method)
+    rounded_to: float = checked(run, jinja_filters.do_round(value, digits, method))  # type: ignore[arg-type]
+    return rounded_to
 
 
 def title(run: Evaluation, value: Value) -> str:
@@ -141,21 +146,26 @@ def word_wrap(
 ) -> str:
     text = run.text(value)
     joint = "\n" if wrapstring is None else run.text(wrapstring)
+    columns = _number(width, "the width")
     # Each character may become a line of its own; cutting words costs far more than copying text.
     run.spend(len(text))
+    lines = text.splitlines()
+    # What is left of a long word is copied whenever a piece of it is cut off.
+    longest = max((len(word) for line in lines for word in line.split(" ")), default=0)
+    run.spend(len(text) * longest // (max(columns, 1) * 16384))
     run.produce(len(text) * (1 + len(joint)))
     wrapped = [
         joint.join(
             textwrap.wrap(
                 line,
-                width=_number(width, "the width"),
+                width=columns,
                 expand_tabs=False,
                 replace_whitespace=False,
                 break_long_words=bool(break_long_words),
                 break_on_hyphens=bool(break_on_hyphens),
             )
         )
-        for line in text.splitlines()
+        for line in lines
     ]
     return joint.join(wrapped)
 
@@ -277,9 +287,32 @@ def _undefined(run: Evaluation, value: Value) -> bool:
     return isinstance(value, Missing)
 
 
+def _number_test(name: str) -> Filter:
+    """The remainder of a text would be a format."""
+    plain = _plain_test(name)
+
+    def test(run: Evaluation, value: Value, *args: Value) -> Value:
+        if not isinstance(value, Missing):
+            value = run.plain(value)
+            if not isinstance(value, (int, float)):
+                raise TemplateValueError(f"a {kind_name(value)} is neither {name} nor not")
+        return plain(run, value, *args)
+
+    return test
+
+
+def _case_test(name: str) -> Filter:
+    plain = _plain_test(name)
+
+    def test(run: Evaluation, value: Value) -> Value:
+        return plain(run, value if isinstance(value, Missing) else run.text(run.plain(value)))
+
+    return test
+
+
 _PLAIN_TESTS: Final = [
-    "boolean", "divisibleby", "even", "false", "float", "integer", "iterable", "lower",
-    "mapping", "none", "number", "odd", "sequence", "string", "true", "upper",
+    "boolean", "false", "float", "integer", "iterable", "mapping", "none", "number", "sequence", "string",
+    "true",
 ]  # fmt: skip
 
 _COMPARISON_TESTS: Final = {
@@ -294,6 +327,8 @@ _COMPARISON_TESTS: Final = {
 
 TESTS: Final[dict[str, Filter]] = {
     **{name: _plain_test(name) for name in _PLAIN_TESTS},
+    **{name: _number_test(name) for name in ("divisibleby", "even", "odd")},
+    **{name: _case_test(name) for name in ("lower", "upper")},
     **{name: _comparison_test(symbol) for symbol, names in _COMPARISON_TESTS.items() for name in names},
     "defined": _defined,
     "undefined": _undefined,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
+from time import process_time
 
 import pytest
 
-from noetl.cli.diagnostics import Paint, Report, excerpt, paint_for
+from noetl.cli.diagnostics import MOST_SHOWN, Paint, Report, excerpt, paint_for
 from noetl.playbook.diagnostics import Diagnostic
 from noetl.settings import Settings
 
@@ -82,3 +83,42 @@ def test_colours_are_for_terminals_only() -> None:
     assert not paint_for(io.StringIO(), Settings()).enabled
     assert not paint_for(Terminal(), Settings(), no_color=True).enabled
     assert not paint_for(Terminal(), Settings(colour=False)).enabled
+
+
+def test_thousands_of_diagnostics_on_one_line_are_told_at_once() -> None:
+    line = "a: {" + "key: 1, " * 20_000
+    found = tuple(
+        Diagnostic(severity="error", code="a.b", message="wrong", line=1, column=8 * index + 5, hint=None)
+        for index in range(5000)
+    )
+    stream, started = io.StringIO(), process_time()
+    Report(stream, Paint(False)).file("f.yaml", line, found)
+    assert process_time() - started < 0.5
+    written = stream.getvalue()
+    assert written.count("error[a.b]") == MOST_SHOWN
+    assert written.endswith("f.yaml: … and 4900 more\n")
+    assert all(len(each) <= 100 for each in written.splitlines())
+
+
+def test_where_not_all_are_told_errors_come_before_warnings_and_all_stay_in_order() -> None:
+    found = tuple(
+        Diagnostic(
+            severity="error" if line > 500 else "warning",
+            code="a.b",
+            message=f"at {line}",
+            line=line,
+            column=1,
+            hint=None,
+        )
+        for line in range(1, 521)
+    )
+    stream = io.StringIO()
+    Report(stream, Paint(False)).file("f.yaml", "", found)
+    told = [each.partition(" at ")[2] for each in stream.getvalue().splitlines()]
+    assert told[:-1] == [*map(str, range(1, 81)), *map(str, range(501, 521))]
+
+
+def test_characters_that_take_no_room_are_not_all_measured() -> None:
+    shown, before = excerpt("a" + "\u0301" * 100_000 + "b", 50_000, 40)
+    assert (shown[0], shown[-1], before) == ("…", "…", 1)
+    assert len(shown) < 1000

@@ -1,8 +1,10 @@
 """Where the values of a SQL text stand."""
 
+from time import process_time
+
 import pytest
 
-from noetl.template.sql import survey
+from noetl.template.sql import Lexer, survey
 
 
 def places(source, dialect="postgres"):
@@ -103,3 +105,37 @@ def test_offsets_point_at_the_expression():
 
 def test_statements_hide_the_final_text():
     assert survey("SELECT {% if a %}1{% endif %}", "postgres") is None
+
+
+@pytest.mark.parametrize(
+    "text", ["::" * 50_000, "$" * 50_000, "$" * 50_000 + ":(", "$:::" * 20_000 + "(", "@a:" * 30_000 + "("]
+)
+def test_a_text_of_nothing_but_marks_of_parameters_is_read_once(text):
+    started = process_time()
+    Lexer("sqlite").feed(text)
+    assert process_time() - started < 1.5
+
+
+@pytest.mark.parametrize(
+    ("text", "is_call"),
+    [
+        ("$a(", True),
+        ("$a::b(", True),
+        (":::(", True),
+        ("@1(", True),
+        ("#a$b(", True),
+        (":a::(", True),
+        ("$(", False),
+        ("::(", False),
+        ("$a (", False),
+        ("a$b(", False),
+        ("$a:b(", True),
+        ("$:::(", True),
+        ("f(x), $a, g(", False),
+        ("f($a) + g(", False),
+    ],
+)
+def test_a_parameter_before_a_parenthesis_is_unclear_in_sqlite(text, is_call):
+    lexer = Lexer("sqlite")
+    lexer.feed(text)
+    assert (lexer.unclear is not None) is is_call
