@@ -129,6 +129,19 @@ def test_the_ways_out_of_a_step_share_one_budget() -> None:
     assert "a way out of step `start`" in found.error["message"]
 
 
+def test_the_rules_of_admission_share_one_budget() -> None:
+    guard = "{{ (range(30000) | map('string') | list | length) > 999999 }}"
+    rules = ", ".join(f'{{when: "{guard}", then: {{allow: true}}}}' for _ in range(100))
+    started = process_time()
+    found = play(
+        "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p}\nworkflow:\n"
+        f"  - step: start\n    spec: {{policy: {{admit: {{rules: [{rules}]}}}}}}\n    tool: {{kind: noop}}\n"
+    )
+    assert process_time() - started < 3
+    assert found.error is not None
+    assert (found.status, found.error["kind"], found.error["step"]) == ("failed", "template.budget", "start")
+
+
 @pytest.mark.parametrize("version", ["9" * 5000, 10**4000, 10**19, -1, True], ids=range(5))
 def test_a_version_no_catalog_counts_to_is_none(tmp_path: Path, version: object) -> None:
     config = {"path": "child", "version": version}

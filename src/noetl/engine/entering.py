@@ -15,7 +15,7 @@ from noetl.engine.turn import MOST_RUNS_IN_A_TURN, Turn, error_data
 from noetl.errors import TemplateError
 from noetl.ids import seconds_of
 from noetl.playbook.model import Step
-from noetl.template import Scope
+from noetl.template import Budget, Scope
 
 END = "end"
 
@@ -108,10 +108,11 @@ def enter(turn: Turn, step: Step, tokens: list[Token], discarded: list[str], owe
     scope = turn.around(candidate).boundary(candidate.event)
     deadline: Data = {}
     try:
-        if not _admitted(step, scope):
+        budget = Budget()  # one for all that is decided here: see `routing`
+        if not _admitted(step, scope, budget):
             turn.step_event("step.skipped", step.name, None, "skipped", tokens=ids + discarded)
             return
-        bound = {**render_each(args_before_items(step), scope), **args}
+        bound = {**render_each(args_before_items(step), scope, budget), **args}
         if step.deadline is not None:
             within = Scope({"workload": readable(turn.state.workload, turn.bodies), "args": bound})
             deadline = {"deadline": seconds_of(turn.now) + seconds(step.deadline, within, "deadline")}
@@ -129,11 +130,11 @@ def enter(turn: Turn, step: Step, tokens: list[Token], discarded: list[str], owe
     _begin(turn, step, turn.state.runs[candidate.run_id])
 
 
-def _admitted(step: Step, scope: Scope) -> bool:
+def _admitted(step: Step, scope: Scope, budget: Budget) -> bool:
     if step.admit is None:
         return True
     for rule in step.admit:
-        if rule.when is not None and holds(rule.when, scope):
+        if rule.when is not None and holds(rule.when, scope, budget):
             return rule.allow
     return any(rule.allow for rule in step.admit if rule.when is None)
 
