@@ -11,7 +11,6 @@ import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -65,7 +64,7 @@ class BucketPlace:
             async for piece in answer.stream(min_chunk_size=PIECE):
                 yield bytes(piece)
 
-    async def put(self, key: str, body: bytes | Path | Pieces, size: int, content_type: str) -> str | None:
+    async def put(self, key: str, body: bytes | Pieces, size: int, content_type: str) -> str | None:
         with self._translated(key):
             stored = await obstore.put_async(
                 self._client,

@@ -19,10 +19,11 @@ from noetl.records.outcome import Outcome
 from noetl.records.protocols import ToolCall, ToolContext
 from noetl.tools.call_failures import CallFailedError
 from noetl.tools.gcs import GcsConfig
-from noetl.tools.object_folders import FolderPlace, path_in, write_file
+from noetl.tools.object_folders import FolderPlace, file_pieces, path_in, write_file
 from noetl.tools.object_places import (
     BYTES,
     Found,
+    Pieces,
     Place,
     Spot,
     invalid,
@@ -125,7 +126,7 @@ class _Operation:
         self._noted(found)
         async with aclosing(pieces):
             if path is not None:
-                await write_file(path, pieces)
+                await write_file(self._context.folder, path, pieces)
                 return path.relative_to(self._context.folder.resolve()).as_posix()
             # What reads values is the HTTP client's, which takes a fifth of a second to import.
             from noetl.tools.object_values import value_of  # noqa: PLC0415
@@ -134,16 +135,17 @@ class _Operation:
 
     async def _put(self) -> object:
         config, spot = self._config, self._spot
-        body: bytes | Path
+        body: bytes | Pieces
         if config.file is not None:
             if config.body is not None:
                 raise invalid("`put` takes a `body` or a `file`, not both")
-            body = self._path(config.file)
-            if not body.is_file():
+            path = self._path(config.file)
+            if not path.is_file():
                 raise CallFailedError(
                     "object.file", f"there is no file `{config.file}` in the execution's folder"
                 )
-            size, usual = body.stat().st_size, type_by_ending(spot.key) or BYTES
+            body = file_pieces(self._context.folder, path)
+            size, usual = path.stat().st_size, type_by_ending(spot.key) or BYTES
         elif "body" not in self._call.config:
             raise invalid("`put` needs a `body` or a `file`")
         elif isinstance(config.body, str):

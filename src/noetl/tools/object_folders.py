@@ -14,12 +14,13 @@ import secrets
 from collections.abc import Iterator
 from contextlib import aclosing, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from noetl.ids import timestamp
 from noetl.tools.call_failures import CallFailedError
 from noetl.tools.object_places import PIECE, Found, Pieces, invalid
 from noetl.tools.paths import PathRefusedError, under
+from noetl.tools.threads import in_folder
 
 _TEMPORARY: Final = ".part-"
 
@@ -31,27 +32,21 @@ class FolderPlace:
         self._folder = folder.resolve()
 
     async def head(self, key: str) -> Found:
-        return await asyncio.to_thread(self._found, self._path(key))
+        return await in_folder(self._folder, lambda: self._found(self._path(key)))
 
     async def open(self, key: str) -> tuple[Found, Pieces]:
         found = await self.head(key)
-        return found, file_pieces(self._path(key))
+        return found, file_pieces(self._folder, self._path(key))
 
-    async def put(self, key: str, body: bytes | Path | Pieces, size: int, content_type: str) -> str | None:
+    async def put(self, key: str, body: bytes | Pieces, size: int, content_type: str) -> str | None:
         """Files have no media type; the name's ending has to tell it."""
-        match body:
-            case bytes():
-                pieces = _one_piece(body)
-            case Path():
-                pieces = file_pieces(body)
-            case _:
-                pieces = body
+        pieces = _one_piece(body) if isinstance(body, bytes) else body
         path = self._path(key)
-        await write_file(path, pieces)
-        return (await asyncio.to_thread(self._found, path)).etag
+        await write_file(self._folder, path, pieces)
+        return (await in_folder(self._folder, lambda: self._found(path))).etag
 
     async def listed(self, prefix: str, most: int) -> list[Found]:
-        return await asyncio.to_thread(self._listed, prefix, most)
+        return await in_folder(self._folder, lambda: self._listed(prefix, most))
 
     async def copy(self, key: str, to: str) -> None:
         found, pieces = await self.open(key)
@@ -60,7 +55,7 @@ class FolderPlace:
     async def delete(self, key: str) -> None:
         path = self._path(key)
         with _worded(path.name):
-            await asyncio.to_thread(path.unlink, missing_ok=True)
+            await in_folder(self._folder, lambda: path.unlink(missing_ok=True))
 
     def _path(self, key: str) -> Path:
         path = path_in(self._folder, key)
@@ -106,28 +101,32 @@ def path_in(folder: Path, written: str) -> Path:
         raise invalid(str(refused)) from None
 
 
-async def write_file(path: Path, pieces: Pieces) -> int:
-    """Makes a file of a body; how many bytes it has."""
+async def write_file(folder: Path, path: Path, pieces: Pieces) -> int:
+    """Makes a file of a body, in that folder and nowhere else; how many bytes it has."""
     size = 0
     temporary = path.with_name(f"{_TEMPORARY}{secrets.token_hex(8)}")
-    with _worded(path.name):
+
+    def begun() -> BinaryIO:
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         path.parent.mkdir(parents=True, exist_ok=True)
+        return temporary.open("xb")
+
+    with _worded(path.name):
         try:
-            with temporary.open("xb") as file:
+            with await in_folder(folder, begun) as file:
                 async with aclosing(pieces):
                     async for piece in pieces:
                         size += len(piece)
                         await asyncio.to_thread(file.write, piece)
-            temporary.replace(path)
+            await in_folder(folder, lambda: temporary.replace(path))
         finally:
             temporary.unlink(missing_ok=True)
     return size
 
 
-async def file_pieces(path: Path) -> Pieces:
-    with _worded(path.name), path.open("rb") as file:
+async def file_pieces(folder: Path, path: Path) -> Pieces:
+    with _worded(path.name), await in_folder(folder, lambda: path.open("rb")) as file:
         while piece := await asyncio.to_thread(file.read, PIECE):
             yield piece
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator
-from pathlib import Path
 from typing import Final, Protocol, TypeAlias
 from urllib.parse import unquote
 
@@ -73,7 +72,7 @@ class Place(Protocol):
 
     async def open(self, key: str) -> tuple[Found, Pieces]: ...
 
-    async def put(self, key: str, body: bytes | Path | Pieces, size: int, content_type: str) -> str | None:
+    async def put(self, key: str, body: bytes | Pieces, size: int, content_type: str) -> str | None:
         """The tag of what was written; `size` is that of the body."""
         ...
 

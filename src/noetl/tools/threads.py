@@ -61,3 +61,13 @@ async def in_thread(
             interrupt()
             await asyncio.wait({done}, timeout=_INTERRUPT_SECONDS)
         raise
+
+
+async def in_folder(folder: Path, work: Callable[[], Result]) -> Result:
+    """What short work gives that opens, makes or renames files by their names, and only in that folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return await in_thread(work, let_it_end, confined_to=[folder])
+
+
+def let_it_end() -> None:
+    """It is short: it is waited for."""

@@ -20,7 +20,7 @@ from noetl.records.protocols import ToolContext
 from noetl.tools.call_failures import CallFailedError
 from noetl.tools.paths import under
 from noetl.tools.sql_calls import invalid
-from noetl.tools.threads import in_thread
+from noetl.tools.threads import in_folder, in_thread, let_it_end
 from noetl.tools.transfer import TransferSource, TransferTarget
 from noetl.tools.transfer_lines import CsvReader, CsvWriter, JsonReader, JsonWriter, LineReader
 from noetl.tools.transfer_sides import COLUMNS, CONFLICT, FILE, Row, RowSource, RowTarget
@@ -72,11 +72,7 @@ class _Source:
         self._rows = reader.rows()
 
     async def fetch(self, size: int) -> list[Row]:
-        return await in_thread(lambda: list(islice(self._rows, size)), _let_it_end)
-
-
-def _let_it_end() -> None:
-    """A batch is short; the thread is waited for."""
+        return await in_thread(lambda: list(islice(self._rows, size)), let_it_end)
 
 
 @asynccontextmanager
@@ -95,12 +91,12 @@ async def source(
         async with parquet_source(path, context.folder) as rows:
             yield rows
         return
-    with path.open(encoding="utf-8-sig", newline="") as file:
+    with await in_folder(context.folder, lambda: path.open(encoding="utf-8-sig", newline="")) as file:
 
         def begun() -> LineReader:
             return CsvReader(file) if form == "csv" else JsonReader(file, wanted)
 
-        yield _Source(await in_thread(begun, _let_it_end))
+        yield _Source(await in_thread(begun, let_it_end))
 
 
 class AsideFile:
@@ -137,15 +133,16 @@ def _identity(path: Path) -> tuple[int, int, int] | None:
 
 
 class _Target:
-    def __init__(self, path: Path, form: Format, *, adds: bool) -> None:
+    def __init__(self, path: Path, folder: Path, form: Format, *, adds: bool) -> None:
         self._place = AsideFile(path)
+        self._folder = folder
         self._form = form
         self._adds = adds
         self._writer = CsvWriter() if form == "csv" else JsonWriter()
         self._file: BinaryIO | None = None
 
     async def begin(self, columns: tuple[str, ...]) -> frozenset[str]:
-        await in_thread(lambda: self._begin(columns), _let_it_end)
+        await in_folder(self._folder, lambda: self._begin(columns))
         return frozenset()
 
     def _begin(self, columns: tuple[str, ...]) -> None:
@@ -171,7 +168,7 @@ class _Target:
     async def write(self, rows: list[Row]) -> None:
         file = self._file
         assert file is not None
-        await in_thread(lambda: file.write(self._writer.lines(rows)), _let_it_end)
+        await in_thread(lambda: file.write(self._writer.lines(rows)), let_it_end)
 
     async def commit(self) -> None:
         file = self._file
@@ -182,7 +179,7 @@ class _Target:
             os.fsync(file.fileno())
             self._place.into_place(unless_changed=self._adds)
 
-        await in_thread(work, _let_it_end)
+        await in_folder(self._folder, work)
 
     def close(self) -> None:
         # After a commit there is nothing left to write, and before it nothing counts.
@@ -207,7 +204,7 @@ async def target(side: TransferTarget, context: ToolContext) -> AsyncIterator[Ro
         async with parquet_target(place, context.folder) as rows:
             yield rows
         return
-    written = _Target(path, form, adds=side.mode == "insert")
+    written = _Target(path, context.folder, form, adds=side.mode == "insert")
     try:
         yield written
     finally:

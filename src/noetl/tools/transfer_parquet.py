@@ -21,7 +21,7 @@ import msgspec
 from noetl.tools.call_failures import CallFailedError
 from noetl.tools.duckdb import DuckdbConfig
 from noetl.tools.sql_tables import TableWrite
-from noetl.tools.threads import in_thread
+from noetl.tools.threads import in_folder, in_thread, let_it_end
 from noetl.tools.transfer_duckdb import Database, DuckdbSource, rows_of, translated
 from noetl.tools.transfer_files import AsideFile
 from noetl.tools.transfer_sides import COLUMNS, FILE, Row
@@ -142,12 +142,15 @@ class _ParquetTarget:
             raise CallFailedError(COLUMNS, "a Parquet file needs columns, and the source has none")
         self._columns = columns
         self._seen = [_Column() for _ in columns]
-        self._place.path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = self._staged.open("xb")
+        self._file = await in_folder(self._folder, self._begun)
         return frozenset()
 
+    def _begun(self) -> BinaryIO:
+        self._place.path.parent.mkdir(parents=True, exist_ok=True)
+        return self._staged.open("xb")
+
     async def write(self, rows: list[Row]) -> None:
-        await in_thread(lambda: self._stage(rows), _let_it_end)
+        await in_thread(lambda: self._stage(rows), let_it_end)
 
     def _stage(self, rows: list[Row]) -> None:
         assert self._file is not None
@@ -170,7 +173,7 @@ class _ParquetTarget:
                 await database.doing(lambda: connection.execute(self._copy_text()))
         except duckdb.Error as error:
             raise _told(error) from None
-        await in_thread(lambda: self._place.into_place(unless_changed=False), _let_it_end)
+        await in_folder(self._folder, lambda: self._place.into_place(unless_changed=False))
 
     def _copy_text(self) -> str:
         texts = ", ".join(f"c{place}: 'VARCHAR'" for place in range(len(self._columns)))
@@ -200,10 +203,6 @@ async def parquet_target(place: AsideFile, folder: Path) -> AsyncIterator[_Parqu
         yield written
     finally:
         written.close()
-
-
-def _let_it_end() -> None:
-    """A batch is short; the thread is waited for."""
 
 
 def _quoted(path: Path) -> str:

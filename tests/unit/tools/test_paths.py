@@ -13,7 +13,19 @@ from typing import Any
 import pytest
 
 from noetl.records.outcome import Outcome
-from noetl.tools import confinement, duckdb, http, http_request, paths, sqlite, sqlite_calls
+from noetl.tools import (
+    confinement,
+    duckdb,
+    http,
+    http_request,
+    object_folders,
+    paths,
+    sqlite,
+    sqlite_calls,
+    transfer,
+    transfer_files,
+)
+from noetl.tools import object as object_kind
 from noetl.tools.paths import PathRefusedError, open_under, read_under, under
 from tests.unit.tools.local_context import LocalContext, call
 
@@ -103,6 +115,43 @@ def test_duckdb_makes_and_reads_nothing_through_a_link_that_came_after_the_check
     duckdb_calls = pytest.importorskip("noetl.tools.duckdb_calls", exc_type=ImportError)
     monkeypatch.setattr(duckdb_calls, "under", swapping(inside, outside))
     outcome = ran("duckdb", duckdb.run, tmp_path, database="d/x.duckdb", query="CREATE TABLE t (a INT)")
+    assert outcome.error is not None
+    assert [each.name for each in outside.iterdir()] == ["secret.txt"]
+
+
+@confined
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"operation": "get", "url": "file://d/secret.txt"},
+        {"operation": "put", "url": "file://d/made.txt", "body": "x"},
+        {"operation": "put", "url": "file://made.txt", "file": "d/secret.txt"},
+        {"operation": "get", "url": "file://there.txt", "file": "d/made.txt"},
+        {"operation": "delete", "url": "file://d/secret.txt"},
+    ],
+    ids=lambda config: "-".join(map(str, config.values())),
+)
+def test_objects_are_not_reached_through_a_link_that_came_after_the_check(
+    tmp_path: Path, inside: Path, outside: Path, monkeypatch: pytest.MonkeyPatch, config: dict[str, Any]
+) -> None:
+    (inside / "there.txt").write_text("x")
+    monkeypatch.setattr(object_folders, "under", swapping(inside, outside))
+    outcome = ran("object", object_kind.run, tmp_path, **config)
+    assert outcome.error is not None
+    assert "hunter22" not in str(outcome)
+    assert [each.name for each in outside.iterdir()] == ["secret.txt"]
+
+
+@confined
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
+def test_rows_are_not_moved_through_a_link_that_came_after_the_check(
+    tmp_path: Path, inside: Path, outside: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    (inside / "from.csv").write_text("a\n1\n")
+    source = {"kind": "file", "url": "from.csv"}
+    target = {"kind": "file", "url": f"d/made.{ending}"}
+    monkeypatch.setattr(transfer_files, "under", swapping(inside, outside))
+    outcome = ran("transfer", transfer.run, tmp_path, source=source, target=target)
     assert outcome.error is not None
     assert [each.name for each in outside.iterdir()] == ["secret.txt"]
 
