@@ -29,7 +29,7 @@ def outcome_of(shown: dict[str, Any]) -> dict[str, Any]:
     }
     rest = {key: value for key, value in shown.items() if key not in TIMES}
     rest["workload"] = {
-        key: value for key, value in shown["workload"].items() if key not in ("api", "journal")
+        key: value for key, value in shown["workload"].items() if key not in ("api", "journal", "pad")
     }
     text = json.dumps({**rest, "steps": steps}, sort_keys=True)
     outcome: dict[str, Any] = json.loads(text.replace(shown["execution_id"], "ID"))

@@ -34,7 +34,8 @@ from noetl.tools.transfer_values import JsonText, array_text, json_text, text_of
 
 ERRORS: Final = (psycopg.Error,)
 
-_STAGED: Final = "pg_temp.noetl_transfer_rows"
+_ROWS: Final = "noetl_transfer_rows"
+_STAGED: Final = f"pg_temp.{_ROWS}"
 _PLACE: Final = '"noetl transfer place"'
 _COLUMN_TYPES: Final = """
     SELECT a.attname, t.typname, t.typcategory
