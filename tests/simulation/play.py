@@ -90,6 +90,8 @@ def play(scenario: Scenario, folder: Path, tally: Counter[str], *, tell: bool = 
     tally[f"world: {'cluster' if scenario.distributed else 'one process'}"] += 1
     if scenario.racy or any(trouble.kind in DISTURBING for trouble in scenario.troubles):
         return
+    if world.tally["not repeated: store.error"]:
+        return  # whoever asked for it was told to ask again later
     if scenario.again is not None and _has_branches(scenario):
         return  # what one branch had finished when another failed is taken over: a matter of chance
     tally["compared"] += 1

@@ -72,7 +72,7 @@ def was_taken(run: StepRun, facts: list[Fact]) -> bool:
             return run.started_at is not None
         if kind == "loop.iteration.started":
             return _has_begun(run, fact)
-        if kind in _MOVING:
+        if kind in _MOVING or (kind == "sink.processed" and fact.payload.get("again")):
             place = _place(run, fact.iteration_id)
             return place is None or _is_past(run, place, fact)
     if not all(fact.event_type.endswith((".started", ".scheduled", "vars.set")) for fact in facts):
@@ -109,6 +109,8 @@ def _is_past(run: StepRun, place: Place, fact: Fact) -> bool:
         case "task.done" | "task.started":
             task_run_id = f"{fact.iteration_id or run.run_id}{place.visit}"
             return (fact.task_run_id, fact.attempt) != (task_run_id, frame.attempt)
+        case "sink.processed":
+            return fact.attempt != frame.sink_attempt
         case "loop.started":
             return visit != place.visit or frame.block is not None
         case "loop.done":

@@ -153,6 +153,21 @@ def test_the_start_of_a_sink_by_itself_counts_once() -> None:
     assert not was_taken(run, [again, fact("sink.processed", step_run_id="9.1"), fact("step.done")])
 
 
+def test_an_attempt_of_a_sink_that_is_repeated_counts_once_also_when_the_next_has_begun() -> None:
+    run = StepRun(run_id="9.1", step="s", scope="", args={}, scheduled_at=AT)
+    state = State(execution_id="9", runs={"9.1": run})
+    about: dict[str, Any] = {"step_run_id": "9.1", "task_run_id": "9.1/sink/1:1"}
+    ended = fact("sink.processed", attempt=1, payload={"outcome": {}, "again": True}, **about)
+    report = [ended, fact("retry.started", attempt=2, **about)]
+    assert not was_taken(run, report)
+    fold(state, ended)
+    assert was_taken(run, report)
+    fold(state, fact("sink.started", attempt=2, **about))
+    assert was_taken(run, report)
+    later = fact("sink.processed", attempt=2, payload={"outcome": {}, "again": True}, **about)
+    assert not was_taken(run, [later])
+
+
 @pytest.mark.parametrize("kind", ["loop.iteration.done", "task.done"])
 def test_a_report_about_an_iteration_that_is_over_was_taken(kind: str) -> None:
     run = StepRun(run_id="9.1", step="s", scope="", args={}, scheduled_at=AT, loop=loop(3))
