@@ -13,14 +13,20 @@ MOST_RELATED: Final = 500
 """Callers and earlier runs that are looked at; nobody has that many."""
 
 
+class NotTheirsError(NoetlError):
+    """A stored result that an execution has nothing to do with, or that is none."""
+
+    code = "result.unknown"
+
+
 def owners_of(ref: Any) -> set[str]:  # noqa: ANN401 - what somebody says is a reference
-    """The executions whose values a reference stands for; NoetlError where it is none."""
+    """The executions whose values a reference stands for; NotTheirsError where it is none."""
     if not is_ref(ref) or not isinstance(ref["ref"], str):
-        raise NoetlError("this is no reference to a stored result")
+        raise NotTheirsError("this is no reference to a stored result")
     if ref.get("store") == PARTS_STORE:
         parts = ref.get("parts")
         if not isinstance(parts, list):
-            raise NoetlError("this is no reference to the parts of a result")
+            raise NotTheirsError("this is no reference to the parts of a result")
         return {owner for part in parts if is_ref(part) for owner in owners_of(part)}
     names = [ref["ref"], *(key for key in (ref.get("key"),) if str(key).startswith(SCHEME))]
     return {str(name).removeprefix(SCHEME).partition("/")[0] for name in names}

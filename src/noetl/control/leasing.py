@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from noetl.control.changes import facts_of
 from noetl.control.executions import Executions, Origin, UnknownPlaybookError
-from noetl.control.families import Families, owners_of
+from noetl.control.families import Families, NotTheirsError, owners_of
 from noetl.control.live import Live, Taker
 from noetl.control.reports import objection
 from noetl.engine import decide
@@ -171,16 +171,16 @@ class Leasing(Executions):
             raise UnknownPlaybookError(f"there is no playbook with the digest {digest}")
         return entry.source
 
-    async def _under(self, lease: HeldLease, *, is_sure: bool = False) -> Live:
+    async def _under(self, lease: HeldLease) -> Live:
         """The execution of a lease that still holds; LeaseLostError where it does not.
 
-        `is_sure`: another process may have taken back what this one gave out, so the store is asked.
+        Another process may have taken back what this one gave out, so the store is asked.
         """
         live = await self._live_of(lease)
         if live is None:
             raise LeaseLostError("the lease is over")
         epoch = live.held.get(lease.command_id)
-        if self._shared and (is_sure or epoch != lease.epoch):
+        if self._shared:
             row = await self.store.command(lease.execution_id, lease.command_id)
             epoch = None if row is None or row.worker_id is None else row.epoch
         if epoch != lease.epoch:
@@ -188,15 +188,15 @@ class Leasing(Executions):
         return live
 
     async def keychain(self, lease: HeldLease) -> dict[str, Any]:
-        live = await self._under(lease, is_sure=True)
+        live = await self._under(lease)
         await self._with_keychain(live)
         return dict(live.keychain or {})
 
     async def load_body(self, lease: HeldLease, ref: Data) -> Any:  # noqa: ANN401 - plain data
-        await self._under(lease, is_sure=True)
+        await self._under(lease)
         for owner in owners_of(ref) - {lease.execution_id}:
             if not await Families(self.store).share(lease.execution_id, owner):
-                raise NoetlError(f"the stored result {ref['ref']} has nothing to do with this execution")
+                raise NotTheirsError(f"the stored result {ref['ref']} has nothing to do with this execution")
         return await self._bodies.load(ref)
 
     async def stored_value(self, ref: Data) -> Any:  # noqa: ANN401 - plain data
@@ -204,7 +204,7 @@ class Leasing(Executions):
         return await self._bodies.load(ref)
 
     async def keep_body(self, lease: HeldLease, key: str, checksum: str, body: bytes) -> None:
-        await self._under(lease, is_sure=True)
+        await self._under(lease)
         row = BodyRow(
             key=key,
             execution_id=lease.execution_id,
@@ -248,7 +248,7 @@ class Leasing(Executions):
     # --- children -------------------------------------------------------------------------------------------
 
     async def child(self, lease: HeldLease, call: ChildCall, wait_seconds: float) -> ChildState:
-        live = await self._under(lease, is_sure=True)
+        live = await self._under(lease)
         if not live.plan.has_children:
             raise UnknownPlaybookError("a playbook without a task of kind `playbook` calls no other one")
         child_id = derived_id(lease.execution_id, call.call_id)
@@ -297,7 +297,7 @@ class Leasing(Executions):
     async def stop_child(self, lease: HeldLease, call_id: str) -> None:
         """Cancels a child whose caller no longer waits for it: nobody would ever go on with it."""
         try:
-            await self._under(lease, is_sure=True)
+            await self._under(lease)
         except LeaseLostError:
             live = await self._live_of(lease)
             if live is not None:
