@@ -90,6 +90,8 @@ def play(scenario: Scenario, folder: Path, tally: Counter[str], *, tell: bool = 
     tally[f"world: {'cluster' if scenario.distributed else 'one process'}"] += 1
     if scenario.racy or any(trouble.kind in DISTURBING for trouble in scenario.troubles):
         return
+    if any((found.error or {}).get("kind") == "worker.lost" for found in state.steps.values()):
+        return  # one that was given up after three losses may have a way out for that
     if world.tally["not repeated: store.error"]:
         return  # whoever asked for it was told to ask again later
     if scenario.again is not None and _has_branches(scenario):
