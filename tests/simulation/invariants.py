@@ -306,7 +306,8 @@ class Watcher:
 
 
 def _identity(event: Event | ReportedEvent) -> tuple[Any, ...]:
-    return event.event_type, event.entity_id, event.task_run_id, event.attempt, event.timestamp
+    about = event.entity_id, event.task_run_id, event.attempt, event.payload.get("lease")
+    return event.event_type, *about, event.timestamp
 
 
 def _difference(one: State, other: State) -> str:

@@ -120,7 +120,9 @@ class GroupRun:
             if index in self._ended:
                 self._ended[index].set()
         error = await self.lease.run_together(
-            left_to_run(running), self._width(running), lambda index: self._child(running, items, index)
+            left_to_run(running),
+            await self._width(running),
+            lambda index: self._child(running, items, index),
         )
         self._combine(running)
         if error is not None:
@@ -169,11 +171,11 @@ class GroupRun:
     def _keeps_going(self) -> bool:
         return self.group.loop is not None and self.group.loop.on_error == "continue"
 
-    def _width(self, running: BlockFrame) -> int:
+    async def _width(self, running: BlockFrame) -> int:
         loop = self.group.loop
         if loop is None:
             return max(1, running.total)
-        return 1 if loop.mode == "sequential" else self.lease.number(loop.max_in_flight)
+        return 1 if loop.mode == "sequential" else await self.lease.number(loop.max_in_flight)
 
     async def _open(self) -> tuple[Data | None, bool]:
         """Evaluates condition, args and collection; a problem, or that the group is skipped."""

@@ -81,7 +81,7 @@ class StepLease:
         self.frame: Frame = command.context.frame
         self.loop_run: LoopRun | None = command.context.loop
         self.around = self._surroundings(command.context)
-        self.max_task_runs = self.number(self.step.max_task_runs)
+        self.max_task_runs = 0
         self._task = asyncio.current_task()
         self.parking = Parking(self._stop_for_parking)
         self._lanes: LeaseReports | None = None
@@ -105,6 +105,7 @@ class StepLease:
     # --- the way of a lease -----------------------------------------------------------------------------
 
     async def run(self) -> None:
+        self.max_task_runs = await self.number(self.step.max_task_runs)
         try:
             if self.step.loop is not None and self.loop_run is not None:
                 await self._loop(self.step.loop, self.loop_run)
@@ -371,20 +372,21 @@ class StepLease:
     def chance(self) -> float:
         return self.worker.chance()
 
-    def number(self, written: int | Template) -> int:
+    async def number(self, written: int | Template) -> int:
         """A count that may be a template over what is known when the lease begins."""
         if not isinstance(written, Template):
             return written
-        found = written.evaluate(self.around.boundary(None))
+        found = await with_bodies(lambda: written.evaluate(self.around.boundary(None)), self)
         if isinstance(found, bool) or not isinstance(found, int) or found < 1:
             raise NoetlError(
                 f"`{written.source}` must give a whole number of at least 1, but it gave `{found}`"
             )
         return found
 
-    def seconds(self, written: float | Template, name: str) -> float:
+    async def seconds(self, written: float | Template, name: str) -> float:
         """A duration that may be a template over what is known when the lease begins."""
-        return seconds(written, self.around.boundary(None), name)
+        found: float = await with_bodies(lambda: seconds(written, self.around.boundary(None), name), self)
+        return found
 
     async def load_body(self, ref: Data) -> None:
         if ref.get("store") in KEPT_BY_CONTROL:

@@ -43,7 +43,7 @@ class WaitingCase(CaseRun):
             if not unheard:
                 await self.pipeline.commit()
                 async with lease.parking.waiting(
-                    Waits(events=self._looked, timers=self._timers()), at_once=True
+                    Waits(events=self._looked, timers=await self._timers()), at_once=True
                 ):
                     await asyncio.get_running_loop().create_future()
         self.move("exit")
@@ -52,7 +52,7 @@ class WaitingCase(CaseRun):
         """The step is entered, and its tool called if it has one; then what a crash left open."""
         frame = self.frame
         if not self.lease.context.started:
-            self._tell_timers()
+            await self._tell_timers()
         await self.enter()
         await self.pipeline.commit()
         if frame.phase == "waiting":
@@ -114,16 +114,16 @@ class WaitingCase(CaseRun):
             self.move("waiting")
         await self.pipeline.commit()
 
-    def _tell_timers(self) -> None:
-        for name, due in self._timers().items():
+    async def _tell_timers(self) -> None:
+        for name, due in (await self._timers()).items():
             self.record.mention("timer.scheduled", {"timer_id": name, "due": timestamp(due)})
 
-    def _timers(self) -> dict[str, float]:
+    async def _timers(self) -> dict[str, float]:
         """When the timers go off that have not, counted from when the step was scheduled."""
         lease = self.lease
         began = seconds_of(lease.context.scheduled_at)
         return {
-            name: began + lease.seconds(duration, name)
+            name: began + await lease.seconds(duration, name)
             for name, duration in self.case.timers.items()
             if name not in lease.context.fired
         }

@@ -81,3 +81,23 @@ def test_code_finds_the_values_of_names_it_leaves_free_whatever_their_size(tmp_p
     assert asyncio.run(result({"rows": ["x" * 20] * 5_000})) == 5_000
     many = {f"other_{number}": number for number in range(9_000)}
     assert asyncio.run(result({"rows": [1, 2], **many})) == 2
+
+
+def test_counts_and_durations_may_read_a_workload_that_is_stored_for_its_size() -> None:
+    many = {f"k{number}": "p" * 40 for number in range(3_000)}
+    block = (
+        "    spec: {max_task_runs: '{{ workload.n * 100 }}'}\n"
+        "    tool:\n"
+        "      - each:\n"
+        "          loop: {in: [1, 2], iterator: x, spec: {mode: parallel, max_in_flight: '{{ workload.n }}'}}\n"
+        "          tool: {kind: python, code: pass}\n"
+    )
+    text = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p}\nworkload: {n: 2}\nworkflow:\n"
+    found = play(f"{text}  - step: start\n{block}", {**many, "n": 2}, tools={"python": 1})
+    assert (found.status, found.error) == ("completed", None)
+    waiting = (
+        "    spec: {eval_mode: on_event, timeout: '{{ workload.n }}'}\n"
+        "    case: [{when: \"{{ event.name == 'timer.fired' }}\", then: [{result: {from: \"{{ 'late' }}\"}}]}]\n"
+    )
+    late = play(f"{text}  - step: start\n{waiting}", {**many, "n": 2})
+    assert (late.status, late.result) == ("completed", "late")
