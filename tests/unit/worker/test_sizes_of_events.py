@@ -89,7 +89,8 @@ def test_counts_and_durations_may_read_a_workload_that_is_stored_for_its_size() 
         "    spec: {max_task_runs: '{{ workload.n * 100 }}'}\n"
         "    tool:\n"
         "      - each:\n"
-        "          loop: {in: [1, 2], iterator: x, spec: {mode: parallel, max_in_flight: '{{ workload.n }}'}}\n"
+        "          loop:\n"
+        "            {in: [1, 2], iterator: x, spec: {mode: parallel, max_in_flight: '{{ workload.n }}'}}\n"
         "          tool: {kind: python, code: pass}\n"
     )
     text = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p}\nworkload: {n: 2}\nworkflow:\n"
@@ -97,7 +98,8 @@ def test_counts_and_durations_may_read_a_workload_that_is_stored_for_its_size() 
     assert (found.status, found.error) == ("completed", None)
     waiting = (
         "    spec: {eval_mode: on_event, timeout: '{{ workload.n }}'}\n"
-        "    case: [{when: \"{{ event.name == 'timer.fired' }}\", then: [{result: {from: \"{{ 'late' }}\"}}]}]\n"
+        "    case:\n"
+        "      - {when: \"{{ event.name == 'timer.fired' }}\", then: [{result: {from: \"{{ 'late' }}\"}}]}\n"
     )
     late = play(f"{text}  - step: start\n{waiting}", {**many, "n": 2})
     assert (late.status, late.result) == ("completed", "late")
