@@ -92,8 +92,9 @@ def test_two_that_add_to_one_file_do_not_lose_rows_silently(places: Places) -> N
             return list(await asyncio.gather(*(transfer.run(task, context) for _ in range(2))))
 
     errors = [outcome.error for outcome in asyncio.run(scenario()) if outcome.error is not None]
-    assert [(error.kind, error.retryable) for error in errors] == [("transfer.conflict", True)]
-    assert places.file("out.csv").count("\n") == 3001
+    # On a slow machine one may be through before the other begins, and then both add their rows.
+    assert [(error.kind, error.retryable) for error in errors] in ([("transfer.conflict", True)], [])
+    assert places.file("out.csv").count("\n") == 1 + 3000 * (2 - len(errors))
 
 
 @pytest.mark.parametrize(
